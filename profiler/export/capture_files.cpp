@@ -24,11 +24,9 @@ std::size_t count_spans(const Capture& capture) {
   return count;
 }
 
-void write_compact(const std::filesystem::path& directory, const ReportInput& input, FindFindings find) {
-  if (!is_merged(input.capture)) {
-    write_report(directory, input, find);
+void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
+  if (!is_merged(input.capture))
     write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
-  }
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
   if (!has_stacks(input)) return;
   write_file(directory / "stacks.pb.gz", [&](std::ostream& out) { out << encode_stack_profile(input); });
@@ -42,20 +40,27 @@ void write_text_timelines(const std::filesystem::path& directory, const ReportIn
   write_kineto_traces(input, directory / "kineto");
 }
 
+/// Last: its page links to what lies beside it.
+void write_tables(const std::filesystem::path& directory, const ReportInput& input, FindFindings find) {
+  if (!is_merged(input.capture)) write_report(directory, input, find);
+}
+
 }  // namespace
 
 void write_capture_files(const std::filesystem::path& directory, Capture capture, FindFindings find) {
   write_capture(directory, capture);
   const bool has_text = count_spans(capture) <= kMaxTextSpans;
   const ReportInput input(std::move(capture));
-  write_compact(directory, input, find);
+  write_compact(directory, input);
   if (has_text) write_text_timelines(directory, input);
+  write_tables(directory, input, find);
 }
 
 void write_derived_files(const std::filesystem::path& directory, Capture capture, FindFindings find) {
   const ReportInput input(std::move(capture));
-  write_compact(directory, input, find);
+  write_compact(directory, input);
   write_text_timelines(directory, input);
+  write_tables(directory, input, find);
 }
 
 }  // namespace ferry

@@ -1,5 +1,6 @@
 #include "profiler/report/report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -48,6 +49,25 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   write_file(path, [&](std::ostream& out) { out << text; });
 }
 
+/// What else a capture's folder may hold for people and their tools; names of folders end with '/'.
+std::vector<std::string> list_files(const std::filesystem::path& directory) {
+  constexpr std::size_t kMostFolders = 16;  // of ranks as Ascend's profiler has them
+  std::vector<std::string> files, folders;
+  std::error_code code;
+  for (const char* name : {"trace.pftrace", "trace.json", "report.json", "report.txt", "profile.pb.gz", "stacks.pb.gz",
+                           "stacks.speedscope.json", "routing.ferryrt", "kineto/"}) {
+    if (std::filesystem::exists(directory / name, code)) files.emplace_back(name);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(directory, code)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with("_ascend_pt") && entry.is_directory(code)) folders.push_back(name + "/");
+  }
+  std::ranges::sort(folders);
+  folders.resize(std::min(folders.size(), kMostFolders));
+  files.insert(files.end(), folders.begin(), folders.end());
+  return files;
+}
+
 }  // namespace
 
 std::vector<Table> make_report_tables(const ReportInput& input, const std::vector<Finding>& findings) {
@@ -85,7 +105,7 @@ std::string write_report(const std::filesystem::path& directory, const ReportInp
   const nlohmann::ordered_json timelines =
       make_step_timelines(input, findings, steps, steps.is_any() ? kWantedTimelineBytes : kTimelineBytes);
   write_text(directory / "report.html",
-             make_report_page(make_title(input.capture.info), findings, tables, timelines));
+             make_report_page(make_title(input.capture.info), findings, tables, timelines, list_files(directory)));
   return text;
 }
 

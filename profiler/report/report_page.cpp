@@ -96,7 +96,7 @@ std::vector<std::string> embed_tables(const std::vector<Table>& tables) {
 }
 
 std::string make_data(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables,
-                      const ordered_json& timelines) {
+                      const ordered_json& timelines, const std::vector<std::string>& files) {
   std::string data = "{\"title\":" + dump_for_script(title) + ",\n\"findings\":" + dump_for_script(findings_json(findings)) +
                      ",\n\"tables\":[";
   const char* separator = "\n";
@@ -104,7 +104,7 @@ std::string make_data(const std::string& title, const std::vector<Finding>& find
     data += separator + table;
     separator = ",\n";
   }
-  return data + "\n],\n\"timelines\":" + dump_for_script(timelines) + "}";
+  return data + "\n],\n\"timelines\":" + dump_for_script(timelines) + ",\n\"files\":" + dump_for_script(files) + "}";
 }
 
 /// Appends `page` up to `mark` and what stands there instead; `page` goes on behind it.
@@ -119,12 +119,12 @@ void fill(std::string& out, std::string_view& page, std::string_view mark, std::
 }  // namespace
 
 std::string make_report_page(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables,
-                             const ordered_json& timelines) {
+                             const ordered_json& timelines, const std::vector<std::string>& files) {
   std::string out;
   std::string_view page = page_source::kHtml;
   fill(out, page, "{{title}}", escape_html(title));
   fill(out, page, "{{style}}", page_source::kStyle);
-  fill(out, page, "{{data}}", make_data(title, findings, tables, timelines));
+  fill(out, page, "{{data}}", make_data(title, findings, tables, timelines, files));
   fill(out, page, "{{script}}", page_source::kScript);
   out += page;
   return out;

@@ -6,7 +6,7 @@ FIND_FAULTS = """(() => {
   const words = (e) => e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join(" ") || (e.matches("button, a, summary") ? e.textContent : "");
   const name = (e) => /[\\p{L}\\p{N}]/u.test(words(e));
   const controls = "button:not([hidden]), a, canvas, input, select, [role=application], [role=region], [role=listbox]:not([hidden]), [tabindex='0']";
-  const isPlace = (a) => /^#step-\\d+$/.test(a.hash) || (a.hash ? document.getElementById(a.hash.slice(1)) : /^(csv\\/[\\w-]+\\.csv|trace\\.\\w+|report\\.\\w+)$/.test(a.getAttribute("href")));
+  const isPlace = (a) => /^#step-\\d+$/.test(a.hash) || (a.hash ? document.getElementById(a.hash.slice(1)) : /^(csv\\/[\\w-]+\\.csv|(trace|report|profile|stacks)\\.[\\w.]+|kineto\\/|[\\w.-]+_ascend_pt\\/)$/.test(a.getAttribute("href")));
   const faults = {
     "no name": [...document.querySelectorAll(controls)].filter((e) => !name(e)),
     "not reached by keys": [...document.querySelectorAll("[role=application], [role=region]")].filter((e) => e.tabIndex < 0),

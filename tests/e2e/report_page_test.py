@@ -327,7 +327,21 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.assertIn("trace.pftrace", links)
         self.assertIn("csv/step.csv", links)
         for link in links:
-            self.assertTrue((self.report.parent / link).is_file(), link)
+            self.assertTrue((self.report.parent / link).exists(), link)
+        there = {entry.name + "/" * entry.is_dir() for entry in self.report.parent.iterdir()}
+        there -= {"capture.json", "report.html", "csv/", *(f"rank-{rank}.spans" for rank in range(traced_page.RANKS))}
+        self.assertEqual({link for link in links if not link.startswith("csv/")}, there)
+        self.assertIn("kineto/", there)
+
+    def test_numbers_of_actions_are_in_the_units_of_their_figures(self):
+        columns = ["finding", "metric", "before", "after", "saved_ms", "saved_share"]
+        rows = [["idle_cores", "decode \u00d71 tokens/s", 954.4123, 12242.1234, 12.5, 0.25], ["few_rows", "TTFT p50 ms", 1234.5678, 0.25, 3000, 0.5]]
+        self.show_made({"id": "action", "title": "Actions", "note": "", "rows": rows,
+                        "columns": [{"name": name, "decimals": 4 if name in ("before", "after", "saved_share") else 3} for name in columns]})
+        shown = self.browser.evaluate(
+            "[...document.querySelectorAll('#view-action tbody tr')].map((row) => [...row.cells].slice(2).map((c) => c.textContent.replaceAll('\u00a0', ' ')))")
+        self.assertEqual(shown, [["954", "12,242", "12.5 ms", "25 %"], ["1.23 s", "250 \u00b5s", "3 s", "50 %"]])
+        self.assertEqual(self.browser.evaluate("document.querySelector('#view-action tbody tr:last-child td:nth-child(3) data').title"), "1234.5678 ms")
 
     def test_findings_lead_to_their_step(self):
         self.show()

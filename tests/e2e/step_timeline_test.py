@@ -263,6 +263,44 @@ class StepTimelineTest(traced_page.TracedPageTest):
                 self.browser.until(is_there)
                 self.assertEqual(self.browser.complaints, [])
 
+    def found(self, query):
+        """[kind, label] of what the search finds."""
+        self.show()
+        self.browser.press("/")
+        self.browser.type(query)
+        return self.browser.evaluate("[...document.querySelectorAll('.results [role=option]')].map((e) => [...e.children].map((c) => c.textContent))")
+
+    def test_search_finds_names_of_all_kinds(self):
+        self.assertEqual(self.found("hcom dispatch send"), [["operator", "hcom_alltoallv.dispatch.send"]])
+        self.assertIn(["layer kind", "linear_attention"], self.found("linear attention"))
+        self.assertIn("column", dict(self.found("deltanet")))
+        self.assertIn(["column", "p99, \u00b5s in " + self.browser.evaluate("document.getElementById('view-layer-title').textContent")], self.found("p99"))
+        self.assertEqual(self.found("straggler")[0][0], "table", "by its name for scripts, too")
+
+    def test_search_goes_to_columns(self):
+        self.found("worker_experts_us")
+        self.browser.press("Enter")
+        self.browser.until("document.activeElement.closest('#view-layer th')?.dataset.column === 'worker_experts_us'")
+
+    def test_a_number_belongs_to_the_word_before_it(self):
+        self.assertEqual(self.found("rank 2")[0], ["rank", "Rank 2"])
+        for kind, label in self.found("rank 2"):
+            self.assertRegex(label.lower().replace("_", " "), r"\brank 2\b", kind)
+        held = sorted(self.facts)
+        self.assertEqual(self.found(f"step {held[0]}")[0], ["step", f"Step {held[0]}"])
+        self.assertFalse([label for kind, label in self.found(f"step {held[0]}") if kind == "step"][1:])
+
+    def test_opens_on_a_step_as_most_are(self):
+        groups = {}
+        for number, facts in self.facts.items():
+            if "warm-up" not in facts["group"]:
+                groups.setdefault(facts["group"], []).append((facts["length_ns"], number))
+        self.assertEqual(len(self.facts), self.timelines["num_steps"])
+        longest = max(groups.values(), key=lambda steps: sum(length for length, _ in steps))
+        number = sorted(longest)[len(longest) // 2][1]
+        self.show()
+        self.browser.until(f"({SHOWN}).startsWith('Step {number}:')")
+
     def test_search_answers_to_keys(self):
         self.show()
         self.browser.press("/")

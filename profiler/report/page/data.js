@@ -80,6 +80,7 @@ function readReport() {
     findings: json.findings,
     tables: new Map(json.tables.map((table) => [table.id, new Table(table)])),
     timelines: json.timelines,
+    files: json.files ?? [],
   };
 }
 

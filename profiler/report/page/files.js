@@ -1,15 +1,29 @@
 // Links to what lies beside the page. They are plain links: a page that fetches nothing cannot hand a file to another page.
 
 const FILES = [
-  ["trace.pftrace", "all spans, for Perfetto"], ["trace.json", "the same as Chrome's JSON"],
-  ["report.json", "findings and tables"], ["report.txt", "the same as text"]
+  [/^trace\.pftrace$/, "all spans, for Perfetto"],
+  [/^trace\.json$/, "the same as Chrome's JSON"],
+  [/^report\.json$/, "findings and tables"],
+  [/^report\.txt$/, "the same as text"],
+  [/^profile\.pb\.gz$/, "time by rank and operator, for pprof"],
+  [/^stacks\.pb\.gz$/, "sampled stacks, for pprof"],
+  [/^stacks\.speedscope\.json$/, "sampled stacks, for speedscope"],
+  [/^routing\.ferryrt$/, "what routers chose, for ferry trace routing"],
+  [/^kineto\/$/, "a timeline a rank in PyTorch's form, for Holistic Trace Analysis"],
+  [/_ascend_pt\/$/, "a rank as Ascend's profiler has it, for MindStudio Insight"],
 ];
 
-function makeFiles() {
+/** A file's link; a folder is opened and not saved. */
+function makeFile(name) {
+  const [, what] = FILES.find(([pattern]) => pattern.test(name)) ?? [/$/, ""];
+  return h("li", {}, h("a", {href: name, download: name.endsWith("/") ? null : name}, name), ` ${what}`);
+}
+
+/** `files`: what lay there when the page was written. */
+function makeFiles(files) {
   return h(
       "section", {id: "files", "aria-labelledby": "files-title"}, h("h2", {id: "files-title"}, "Files beside this page"),
-      h("ul", {class: "files"},
-        FILES.map(([name, what]) => h("li", {}, h("a", {href: name, download: name}, name), ` ${what}`))),
+      h("ul", {class: "files"}, files.map(makeFile)),
       h("p", {class: "note"},
         "To see the whole run: open Perfetto's UI (ui.perfetto.dev), choose \u201cOpen trace file\u201d and trace.pftrace; the " +
             "file is read in the browser and sent nowhere. Large captures have no trace.json; ferry trace export DIR writes " +

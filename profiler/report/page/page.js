@@ -78,7 +78,7 @@ function makePage() {
   const findings =
       h("section", {id: "findings", "aria-labelledby": "findings-title"}, h("h2", {id: "findings-title"}, "Findings"),
         makeFindings(report));
-  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report)), makeFiles()];
+  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report)), makeFiles(report.files)];
   const panel = makeStepPanel(report.timelines);
   if (panel) sections.splice(sections.findIndex(({id}) => id === "view-step") + 1 || 1, 0, panel.element);
   main.replaceChildren(h("h1", {}, report.title), ...sections);

@@ -1,34 +1,61 @@
-// One box that finds findings, tables, operators, layers, steps and requests, and goes there.
+// One box that finds findings, tables, their columns, operators, layers and their kinds, ranks, steps and requests, and goes there.
 
 const MOST_RESULTS = 30;
 
 /** Everything that can be found: [{kind, label, go}]. */
 function makeSearchIndex(report) {
-  const items = report.findings.map((finding, i) => ({kind: "finding", label: finding.text, go: () => goTo(`finding-${i}`)}));
-  for (const table of report.tables.values()) items.push({kind: "table", label: table.title, go: () => goTo(sectionId(table))});
+  const items = report.findings.map(
+      (finding, i) => ({kind: "finding", label: finding.text, more: finding.kind, go: () => goTo(`finding-${i}`)}));
+  for (const table of report.tables.values())
+    items.push({kind: "table", label: table.title, more: table.id, go: () => goTo(sectionId(table))});
+  const known = new Set();
   const addRows = (id, kind, pattern, label) => {
-    const table = report.tables.get(id), c = table ? table.find(pattern) : -1, known = new Set();
+    const table = report.tables.get(id), c = table ? table.find(pattern) : -1;
     for (const row of c >= 0 ? table.rows : []) {
       const text = row[c] === null ? null : label(row[c], row, table);
-      if (text === null || known.has(text)) continue;
-      known.add(text);
+      if (text === null || known.has(`${kind} ${text}`)) continue;
+      known.add(`${kind} ${text}`);
       items.push({kind, label: text, go: () => table.reveal(row)});
     }
   };
-  addRows("operator", "operator", /^operator$/, (name) => String(name));
+  for (const [id, column] of [["operator", /^operator$/], ["transfer", /^operator$/], ["kernel", /^kernel$/]])
+    addRows(id, "operator", column, (name) => String(name));
+  for (const id of ["layer_type", "layer"]) addRows(id, "layer kind", /^layer_type$/, (name) => name ? String(name) : null);
+  for (const id of ["straggler", "memory", "operator"]) addRows(id, "rank", /^rank$/, (rank) => `Rank ${rank}`);
   addRows("layer", "layer", /^layer$/, (layer, row, table) => {
     const type = table.find(/^layer_type$/);
     return layer < 0 ? null : `Layer ${layer}${type >= 0 && row[type] ? `, ${String(row[type]).replaceAll("_", " ")}` : ""}`;
   });
-  const known = new Set(report.timelines?.steps.map(({step}) => step)), steps = report.tables.get("step"),
+  const numbers = new Set(report.timelines?.steps.map(({step}) => step)), steps = report.tables.get("step"),
         c = steps?.find(/^step$/) ?? -1;
-  for (const row of c >= 0 ? steps.rows : []) known.add(row[c]);
+  for (const row of c >= 0 ? steps.rows : []) numbers.add(row[c]);
   if (report.timelines?.steps.length) {
-    for (const step of [...known].sort((a, b) => a - b))
+    for (const step of [...numbers].sort((a, b) => a - b))
       items.push({kind: "step", label: `Step ${step}`, go: () => goTo(`step-${step}`)});
   }
   addRows("request", "request", /^request$/, (request) => `Request ${request}`);
-  return items.map((item) => ({...item, text: `${item.kind} ${item.label}`.toLowerCase()}));
+  for (const table of report.tables.values()) {
+    table.columns.forEach(({name}, column) => {
+      const [words, unit] = nameAndUnit(name);
+      const label = `${words}${unit ? `, ${unit}` : ""} in ${table.title}`;
+      items.push({kind: "column", label, more: name, go: () => table.revealColumn(column)});
+    });
+  }
+  return items.map((item) => ({...item, text: `${item.kind} ${item.label} ${item.more ?? ""}`.toLowerCase()}));
+}
+
+/** How far from a whole word of `item` a word is: 0 it is one, 1 its beginning, 2 inside, -1 not at all. A number is whole or none. */
+function wordDistance(item, parts, word) {
+  if (parts.includes(word)) return 0;
+  if (/^\d+$/.test(word) || !item.text.includes(word)) return -1;
+  return parts.some((part) => part.startsWith(word)) ? 1 : 2;
+}
+
+/** A number belongs to the word before it: "rank 3" is not in "3 ranks, rank 1". */
+function hasNumbers(parts, words) {
+  return words.every(
+      (word, w) => w === 0 || !/^\d+$/.test(word) || !/^\p{L}+$/u.test(words[w - 1]) ||
+          parts.some((part, p) => part === word && p > 0 && parts[p - 1].startsWith(words[w - 1])));
 }
 
 /** The best items for a query, best first: whole words before their beginnings before anything inside. */
@@ -40,16 +67,13 @@ function searchItems(items, query) {
     const parts = item.text.split(/[^\p{L}\p{N}]+/u);
     let score = 0;
     for (const word of words) {
-      if (!item.text.includes(word)) {
-        score = -1;
-        break;
-      }
-      score += parts.includes(word) ? 0 : parts.some((part) => part.startsWith(word)) ? 1 : 2;
+      const distance = wordDistance(item, parts, word);
+      score = distance < 0 || score < 0 ? -1 : score + distance;
     }
-    if (score >= 0) found.push({item, score});
+    if (score >= 0 && hasNumbers(parts, words)) found.push({item, score});
   }
-  // The order of items, findings first, stays among equals, but that a long sentence comes behind a name.
-  const rank = ({item, score}) => 3 * score + (item.kind === "finding" ? 2 : 0);
+  // The order of items, findings first, stays among equals, but that a long sentence comes behind a name, and a column behind all.
+  const rank = ({item, score}) => 3 * score + ({finding: 2, column: 4}[item.kind] ?? 0);
   return found.sort((a, b) => rank(a) - rank(b)).slice(0, MOST_RESULTS).map(({item}) => item);
 }
 
@@ -64,7 +88,7 @@ class SearchBox {
       placeholder: "Search  /",
       autocomplete: "off",
       spellcheck: "false",
-      "aria-label": "Search operators, layers, steps, requests, tables, findings",
+      "aria-label": "Search operators, layers, ranks, steps, requests, tables, columns, findings",
       "aria-controls": "search-results",
       "aria-expanded": "false",
       "aria-autocomplete": "list",

@@ -111,11 +111,11 @@ class StepPanel {
     if (focus) this.chart.canvas.focus({preventScroll: true});
   }
 
-  /** What is shown before anybody asks: the step of the first finding that has one, else the longest. */
+  /** What is shown before anybody asks: a step as most are (`opening_step`), of those that the page holds. */
   showFirst() {
-    const {steps, finding_steps: named} = this.timelines;
-    const wanted = named.find((step) => step !== null && steps.some((facts) => facts.step === step));
-    this.show(wanted ?? steps.reduce((a, b) => b.length_ns > a.length_ns ? b : a).step, false);
+    const {steps, opening_step: wanted} = this.timelines;
+    const byLength = [...steps].sort((a, b) => a.length_ns - b.length_ns);
+    this.show(steps.some(({step}) => step === wanted) ? wanted : byLength[byLength.length >> 1].step, false);
   }
 }
 

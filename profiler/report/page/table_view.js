@@ -106,6 +106,13 @@ class TableView {
     found.focus({preventScroll: true});
   }
 
+  /** Brings a column's header into sight and gives it the focus. */
+  revealColumn(column) {
+    const header = this.headers[column];
+    header.scrollIntoView({block: "center", inline: "center"});
+    header.querySelector("button").focus({preventScroll: true});
+  }
+
   makeRow(row) {
     return h("tr", {}, row.map((cell, c) => {
       const text = makeCell(this.table, row, c);
@@ -134,6 +141,11 @@ function makeTableDetails(table, open) {
     details.open = true;
     make();
     view.reveal(row);
+  };
+  table.revealColumn = (column) => {
+    details.open = true;
+    make();
+    view.revealColumn(column);
   };
   details.addEventListener("toggle", make);
   make();

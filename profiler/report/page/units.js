@@ -36,10 +36,19 @@ function toHuman(column) {
   return null;
 }
 
+/** The unit of a cell of a column that has another one in each row: of an action's "before", that of its metric. */
+function unitOfRow(table, row, c) {
+  const metric = /^(before|after)$/.test(table.columns[c].name) ? table.find("metric") : -1;
+  return metric >= 0 && typeof row[metric] === "string" ? /(^| )(ms|tokens\/s)( |$)/.exec(row[metric])?.[2] ?? "" : "";
+}
+
 /** A cell's text for people, and with its unit. */
 function humanCell(table, row, c) {
   const column = table.columns[c], exact = table.text(row, c);
   if (typeof row[c] !== "number") return exact;
+  const own = unitOfRow(table, row, c);
+  if (own === "ms") return duration(1e3 * row[c]);
+  if (own) return groupDigits(significant(row[c]));
   const human = toHuman(column);
   if (human) return human(row[c]);
   return Number.isInteger(row[c]) && !column.decimals && !IDENTIFIERS.test(column.name) ? groupDigits(exact) :
@@ -63,6 +72,6 @@ function tellCell(table, row, c) {
 function makeCell(table, row, c) {
   const text = humanCell(table, row, c), exact = table.text(row, c);
   if (text === exact) return text;
-  const unit = nameAndUnit(table.columns[c].name)[1];
+  const unit = unitOfRow(table, row, c) || nameAndUnit(table.columns[c].name)[1];
   return h("data", {value: exact, title: unit ? `${exact} ${unit}` : exact}, text);
 }

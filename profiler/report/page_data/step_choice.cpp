@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "profiler/report/lost_time/exchanges.h"
 #include "profiler/report/timeline/step_slices.h"
@@ -72,7 +73,37 @@ std::vector<std::size_t> spread_out(std::size_t size) {
   return order;
 }
 
+int64_t length_ns(const StepInfo& step) { return step.end_ns - step.begin_ns; }
+
+/// Steps of each group, the shortest first.
+std::vector<std::vector<std::size_t>> groups_by_length(const Timeline& timeline) {
+  std::vector<std::vector<std::size_t>> groups(step_groups(timeline).size());
+  for (std::size_t s = 0; s < timeline.steps.size(); ++s) groups[group_index(timeline.steps[s])].push_back(s);
+  for (std::vector<std::size_t>& group : groups)
+    std::ranges::stable_sort(group, {}, [&](std::size_t s) { return length_ns(timeline.steps[s]); });
+  return groups;
+}
+
+bool is_measured(const Timeline& timeline, const StepInfo& step) {
+  return step.section < 0 || timeline.sections[static_cast<std::size_t>(step.section)].role == SectionRole::kMeasured;
+}
+
 }  // namespace
+
+int32_t find_opening_step(const Timeline& timeline) {
+  int32_t opening = -1;
+  std::pair<bool, int64_t> best{false, -1};  // whether it is measured, and what it took
+  for (const std::vector<std::size_t>& group : groups_by_length(timeline)) {
+    if (group.empty()) continue;
+    int64_t total_ns = 0;
+    for (const std::size_t s : group) total_ns += length_ns(timeline.steps[s]);
+    const std::pair own{is_measured(timeline, timeline.steps[group.front()]), total_ns};
+    if (own <= best) continue;
+    best = own;
+    opening = static_cast<int32_t>(group[group.size() / 2]);
+  }
+  return opening;
+}
 
 std::vector<int32_t> find_telling_steps(const ReportInput& input, const std::vector<Finding>& findings) {
   const bool has_ranks = std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.rank > 0; });
@@ -98,11 +129,8 @@ std::vector<ChosenStep> rank_steps(const ReportInput& input, const std::vector<i
   }
   std::vector<std::vector<std::size_t>> groups(step_groups(input.timeline).size());
   for (std::size_t s = 0; s < steps.size(); ++s) groups[group_index(steps[s])].push_back(s);
-  std::vector<std::vector<std::size_t>> by_length = groups;
-  for (std::vector<std::size_t>& group : by_length) {
-    std::stable_sort(group.begin(), group.end(), [&](std::size_t x, std::size_t y) {
-      return steps[x].end_ns - steps[x].begin_ns < steps[y].end_ns - steps[y].begin_ns;
-    });
+  const std::vector<std::vector<std::size_t>> by_length = groups_by_length(input.timeline);
+  for (const std::vector<std::size_t>& group : by_length) {
     if (!group.empty()) ranking.take(group.back(), "slowest");
   }
   for (const std::vector<std::size_t>& group : by_length) {

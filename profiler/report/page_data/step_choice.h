@@ -26,6 +26,10 @@ struct StepRange {
 /// the one in which it kept the others waiting for longest; for one about time the coordinator's longest exposed communication.
 std::vector<int32_t> find_telling_steps(const ReportInput& input, const std::vector<Finding>& findings);
 
+/// The step that a reader sees first, as an index into timeline.steps; -1: there is none. It is the median of the group (phase
+/// or section) that took longest altogether; warm-ups and what a program did aside count where there is nothing else.
+int32_t find_opening_step(const Timeline& timeline);
+
 /// Every step once, those first that a reader asks for first: the asked for, `telling` ones, of every group (phase or section)
 /// the slowest, the median and the first three; then the rest, from all over the capture.
 std::vector<ChosenStep> rank_steps(const ReportInput& input, const std::vector<int32_t>& telling, StepRange wanted);

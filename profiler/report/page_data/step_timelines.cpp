@@ -104,6 +104,9 @@ ordered_json make_step_timelines(const ReportInput& input, const std::vector<Fin
     else
       finding_steps.push_back(input.timeline.steps[static_cast<std::size_t>(step)].step);
   }
+  const int32_t opening = find_opening_step(input.timeline);
+  ordered_json opening_step = nullptr;
+  if (opening >= 0) opening_step = input.timeline.steps[static_cast<std::size_t>(opening)].step;
   ordered_json path_kinds = ordered_json::array();
   for (int kind = 0; kind <= static_cast<int>(PathKind::kNotRunning); ++kind)
     path_kinds.push_back(path_kind_name(static_cast<PathKind>(kind)));
@@ -112,7 +115,8 @@ ordered_json make_step_timelines(const ReportInput& input, const std::vector<Fin
           {"path_kinds", std::move(path_kinds)},
           {"lanes", list_lanes(input.timeline, columns.lanes())},
           {"steps", std::move(steps)},
-          {"finding_steps", std::move(finding_steps)}};
+          {"finding_steps", std::move(finding_steps)},
+          {"opening_step", std::move(opening_step)}};
 }
 
 }  // namespace ferry

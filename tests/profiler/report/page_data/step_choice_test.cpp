@@ -39,6 +39,23 @@ TEST(StepChoice, TheSlowestTheMedianAndTheFirstComeBeforeOthers) {
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end()) << "each once";
 }
 
+TEST(StepChoice, OpensOnTheMedianOfWhatTookLongest) {
+  EXPECT_EQ(find_opening_step(ReportInput(make_steps({10, 50, 20, 30, 40})).timeline), 3);
+  EXPECT_EQ(find_opening_step(Timeline{}), -1);
+  // Warm-ups and what a program did aside take longer, and are not what it did.
+  Timeline timeline;
+  timeline.sections = {{.role = SectionRole::kWarmUp, .phase = Phase::kDecode, .size = 1, .stretches = {}},
+                       {.role = SectionRole::kAside, .phase = Phase::kDecode, .size = 1, .stretches = {}},
+                       {.role = SectionRole::kMeasured, .phase = Phase::kDecode, .size = 1, .stretches = {}}};
+  for (const int32_t section : {0, 1, 2}) {
+    const int64_t length = section == 2 ? 10 : 1000;
+    timeline.steps.push_back({.step = static_cast<uint32_t>(section), .begin_ns = 0, .end_ns = length, .section = section});
+  }
+  EXPECT_EQ(find_opening_step(timeline), 2);
+  timeline.steps.pop_back();
+  EXPECT_EQ(find_opening_step(timeline), 0) << "where there is nothing else";
+}
+
 TEST(StepChoice, WhatIsAskedForComesFirst) {
   const ReportInput input(make_steps({10, 50, 20, 30, 40}));
   const std::vector<ChosenStep> steps = rank_steps(input, {2, -1}, {.first = 3, .last = 4});
