@@ -27,8 +27,6 @@ struct Traces {
   bool has_placement = false;  // a placement was seen to
 };
 
-bool is_trouble(const WorkerEvent& event) { return event.to == WorkerState::kSuspect || event.to == WorkerState::kMasked; }
-
 /// Looks through a capture once for what coordinators do in incidents only.
 class TraceFinder {
  public:
@@ -80,19 +78,11 @@ class TraceFinder {
         const auto again = asked_again_.find(dispatch_key(exchange_of(slice)));
         if (again != asked_again_.end() && slice.begin_ns >= again->second) {
           time_of(traces.times, CostPart::kResent) += slice.duration_ns();
-        } else if (was_in_vain(slice)) {
+        } else if (was_in_vain(slice, history_)) {
           time_of(traces.times, CostPart::kWaited) += slice.duration_ns();
         }
       });
     }
-  }
-
-  /// Whether the worker that was waited for came to be doubted or lost in the same dispatch.
-  bool was_in_vain(const Slice& wait) const {
-    return std::ranges::any_of(history_.events, [&](const WorkerEvent& event) {
-      return is_trouble(event) && event.rank == static_cast<int32_t>(wait.b) && event.at_ns >= wait.end_ns &&
-             event.at.layer >= 0 && event.at == exchange_of(wait);
-    });
   }
 
   const Timeline& timeline_;

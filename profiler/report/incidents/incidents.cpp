@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "profiler/report/lost_time/lost_time.h"
+
 namespace ferry {
 namespace {
 
@@ -35,8 +37,9 @@ class IncidentFinder {
     } else if (event.from && begun_by(*event.from)) {  // it began before the capture
       close({timeline_.begin_ns, {*begun_by(*event.from), event.rank}}, event.at_ns);
     }
-    if (const std::optional<IncidentCause> cause = begun_by(event.to))
-      workers_.insert({event.rank, {event.at_ns, {*cause, event.rank}}});
+    const std::optional<IncidentCause> cause = begun_by(event.to);
+    const int64_t begin_ns = is_trouble(event) ? silent_since(event) : event.at_ns;
+    if (cause) workers_.insert({event.rank, {begin_ns, {*cause, event.rank}}});
   }
 
   void take(const PlacementChange& change) {
@@ -59,6 +62,7 @@ class IncidentFinder {
     Incident::Part part;
   };
 
+  int64_t silent_since(const WorkerEvent& event) const;
   void close(const Open& open, int64_t end_ns) { add(open, end_ns, /*is_open=*/false); }
   void add(const Open& open, int64_t end_ns, bool is_open);
   std::vector<Incident> merge();
@@ -68,6 +72,24 @@ class IncidentFinder {
   std::optional<Open> placement_;
   std::vector<Incident> found_;
 };
+
+/// Since when nothing was heard of a worker that is doubted or lost at the event: since its last reply, as far as the step goes
+/// back in which that was found, or since it stopped, where it could tell later.
+int64_t IncidentFinder::silent_since(const WorkerEvent& event) const {
+  std::optional<int64_t> heard_ns;
+  for (const Message& message : timeline_.messages) {
+    if (message.source == event.rank && message.receive_end_ns <= event.at_ns)
+      heard_ns = std::max(heard_ns.value_or(message.receive_end_ns), message.receive_end_ns);
+  }
+  const StepInfo* const step = timeline_.step_at(event.at_ns);
+  int64_t since_ns = event.at_ns;
+  if (heard_ns && step != nullptr) since_ns = std::max(*heard_ns, step->begin_ns);
+  for (const Slice& slice : timeline_.slices) {
+    const bool is_own = is_stop(slice) && timeline_.lanes[static_cast<std::size_t>(slice.lane)].rank == event.rank;
+    if (is_own && slice.begin_ns <= event.at_ns && slice.end_ns >= since_ns) since_ns = std::min(since_ns, slice.begin_ns);
+  }
+  return since_ns;
+}
 
 void IncidentFinder::add(const Open& open, int64_t end_ns, bool is_open) {
   const std::vector<StepInfo>& steps = timeline_.steps;

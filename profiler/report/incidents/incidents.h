@@ -10,8 +10,8 @@ namespace ferry {
 
 /// Why steps may have taken longer, the worst first.
 enum class IncidentCause : uint8_t {
-  kLost,    // a worker was lost: until others have its experts
-  kLate,    // it was suspected: until it answers again
+  kLost,    // a worker was lost: since it was last heard of, until others have its experts
+  kLate,    // it was suspected: since it was last heard of, until it answers again
   kLeft,    // it wanted to go: until others have its experts
   kJoined,  // it came: until it has experts
   kMoved,   // experts moved for balance's sake, or the rest of a change whose reason lies outside of the capture

@@ -64,4 +64,13 @@ WorkerHistory find_worker_history(const ReportInput& input) {
   return history;
 }
 
+bool is_trouble(const WorkerEvent& event) { return event.to == WorkerState::kSuspect || event.to == WorkerState::kMasked; }
+
+bool was_in_vain(const Slice& wait, const WorkerHistory& history) {
+  return std::ranges::any_of(history.events, [&](const WorkerEvent& event) {
+    return is_trouble(event) && event.rank == static_cast<int32_t>(wait.b) && event.at_ns >= wait.end_ns &&
+           event.at.layer >= 0 && event.at == exchange_of(wait);
+  });
+}
+
 }  // namespace ferry

@@ -36,4 +36,9 @@ struct WorkerHistory {
 };
 WorkerHistory find_worker_history(const ReportInput& input);
 
+/// A worker is doubted, or lost.
+bool is_trouble(const WorkerEvent& event);
+/// Whether the worker that a wait was for came to be doubted or lost in the same dispatch.
+bool was_in_vain(const Slice& wait, const WorkerHistory& history);
+
 }  // namespace ferry

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
+#include "profiler/report/incidents/worker_history.h"
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/intervals.h"
 #include "profiler/report/timeline/step_slices.h"
@@ -146,6 +148,7 @@ class LostTimeFinder {
       const int32_t step = steps_.find(exchange.id.step);
       if (step >= 0) look_at(exchange, static_cast<std::size_t>(step));
     }
+    charge_waits_in_vain();
     for (std::size_t s = 0; s < input_.timeline.steps.size(); ++s) charge_coordinator(s);
     find_usual();
     return std::move(found_);
@@ -156,6 +159,7 @@ class LostTimeFinder {
   void correct_for_coordinator(const Exchange& exchange, std::size_t step);
   void charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns);
   void divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const;
+  void charge_waits_in_vain();
   void charge_coordinator(std::size_t step);
   void find_usual();
 
@@ -272,6 +276,26 @@ void LostTimeFinder::charge_worker(const Exchange& exchange, std::size_t step, c
   }
 }
 
+/// Exchanges have no reply of a worker that the coordinator ceased to wait for: it lost what it had waited by then.
+void LostTimeFinder::charge_waits_in_vain() {
+  const WorkerHistory history = find_worker_history(input_);
+  if (history.events.empty()) return;
+  std::set<std::pair<ExchangeId, int32_t>> replied;
+  for (const Exchange& exchange : exchanges_.list)
+    for (const Reply& reply : replies_of(exchange)) replied.insert({exchange.id, reply.rank});
+  for (const Slice& slice : input_.timeline.slices) {
+    const int32_t step = slice.zone == Zone::kWaitCombine ? steps_.find(slice.step) : -1;
+    const auto peer = static_cast<int32_t>(slice.b);
+    if (step < 0 || !was_in_vain(slice, history) || replied.contains({exchange_of(slice), peer})) continue;
+    const int64_t stopped_ns = overlap(stops_of(peer), slice.begin_ns, slice.end_ns);
+    rank(peer).ns[static_cast<std::size_t>(Loss::kStopped)] += stopped_ns;
+    lost_in_step_[{peer, static_cast<std::size_t>(step)}][static_cast<std::size_t>(Loss::kStopped)] += stopped_ns;
+    WaitParts& waits = found_.waits[static_cast<std::size_t>(step)];
+    waits.not_running += stopped_ns;
+    waits.taking = std::max<int64_t>(waits.taking - stopped_ns, 0);  // if others were back meanwhile
+  }
+}
+
 /// Backwards from the last reply: on its way, computed, rows on their way; each as far as the coordinator waited.
 void LostTimeFinder::divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const {
   const IntervalSet& stops = stops_of(last.rank);
@@ -326,10 +350,12 @@ void LostTimeFinder::charge_coordinator(std::size_t s) {
 
 }  // namespace
 
+bool is_stop(const Slice& slice) { return slice.zone == Zone::kNotRunning && int64_t{slice.a} * 2000 < slice.duration_ns(); }
+
 std::vector<IntervalSet> find_stops(const ReportInput& input) {
   std::vector<std::vector<Interval>> found(input.capture.ranks.size());
   for (const Slice& slice : input.timeline.slices) {
-    if (slice.zone != Zone::kNotRunning || int64_t{slice.a} * 2000 >= slice.duration_ns()) continue;
+    if (!is_stop(slice)) continue;
     const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
     found[static_cast<std::size_t>(rank)].push_back({slice.begin_ns, slice.end_ns});
   }

@@ -41,7 +41,9 @@ struct RankLoss {
   int64_t total() const;
 };
 
-/// [num_ranks] when each rank did not run at all. Where the watch itself waited for a core, the rank was not stopped.
+/// Whether a rank did not run at all in the slice. Where the watch itself waited for a core, the rank was not stopped.
+bool is_stop(const Slice& slice);
+/// [num_ranks] when each rank did not.
 std::vector<IntervalSet> find_stops(const ReportInput& input);
 
 /// The coordinator's waits for replies, by what the last one was doing meanwhile.

@@ -55,6 +55,25 @@ TEST(IncidentsTest, ALossLastsUntilOthersHaveTheExperts) {
   EXPECT_FALSE(found[0].is_open);
 }
 
+TEST(IncidentsTest, ADoubtIsMeasuredSinceTheWorkerWasLastHeardOf) {
+  test::SmallCapture small = steady(20);
+  small.exchange(1, {4, 0}, 405, 410, 420, 430, 1);
+  small.exchange(2, {4, 0}, 405, 410, 420, 425, 1);
+  change(small, 490, 2, WorkerState::kHealthy, WorkerState::kSuspect);
+  change(small, 499, 2, WorkerState::kSuspect, WorkerState::kHealthy);
+  EXPECT_EQ(incidents_of(small).at(0).when, (Interval{425, 499}));
+  // What was said in steps before does not count: the worker may have had no rows since.
+  change(small, 790, 2, WorkerState::kHealthy, WorkerState::kSuspect);
+  change(small, 799, 2, WorkerState::kSuspect, WorkerState::kHealthy);
+  EXPECT_EQ(incidents_of(small).at(1).when, (Interval{700, 799}));
+  // A worker that comes back tells how long it did not run.
+  small.span(2, Zone::kNotRunning, 680, 795);
+  const std::vector<Incident> found = incidents_of(small);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].when, (Interval{680, 799}));
+  EXPECT_EQ(found[1].first_step, 6U);
+}
+
 TEST(IncidentsTest, WhatDoesNotTouchTheSameStepIsApart) {
   test::SmallCapture small = steady(30);
   change(small, 250, 1, WorkerState::kHealthy, WorkerState::kSuspect);

@@ -5,6 +5,7 @@
 #include "profiler/report/findings/rank_findings.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/views.h"
+#include "runtime/base/worker_state.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
 
@@ -45,6 +46,14 @@ class Race {
   /// In the last step.
   void not_running(int32_t rank, uint64_t from_us, uint64_t to_us, uint32_t core_wait_us = 0) {
     small.span(rank, Zone::kNotRunning, last_begin_ + from_us * kUs, last_begin_ + to_us * kUs, core_wait_us);
+  }
+  /// In the last step, in a layer in which the rank never replies: then it is doubted.
+  void waits_in_vain(int32_t rank, uint64_t from_us, uint64_t to_us) {
+    const test::SmallCapture::Where where{number_ - 1, 1, 0};
+    const uint64_t end = last_begin_ + to_us * kUs;
+    small.span(0, Zone::kWaitCombine, last_begin_ + from_us * kUs, end, 0, static_cast<uint32_t>(rank), where);
+    small.span(0, Zone::kWorkerChange, end, end, static_cast<uint32_t>(WorkerState::kSuspect), static_cast<uint32_t>(rank),
+               where);
   }
   /// In the last step; counted `at_us` after its begin, since `since_us` or since the reading before. Of the rank's engine.
   void core_wait(int32_t rank, uint32_t us, int16_t layer, uint64_t at_us = 0, std::optional<uint64_t> since_us = {}) {
@@ -89,6 +98,17 @@ TEST(LostTimeTest, AQuietRaceCostsNobodyAnything) {
   EXPECT_EQ(lost.ranks[0].total() + lost.ranks[1].total(), 0);
   EXPECT_LE(lost.ranks[2].total(), 50 * 1000) << "its rows are sent a microsecond later";
   EXPECT_EQ(race.findings(), "");
+}
+
+TEST(LostTimeTest, AWorkerThatIsStoppedUntilItIsDoubted) {
+  Race race;
+  race.quiet_steps(10);
+  race.not_running(2, 52, 90);
+  race.waits_in_vain(2, 53, 69);
+  const LostTime lost = race.find();
+  EXPECT_EQ(lost.ranks[2].at(Loss::kStopped), 16 * 1000);
+  EXPECT_EQ(lost.waits[9].not_running, 16 * 1000);
+  EXPECT_EQ(lost.ranks[1].total(), 0);
 }
 
 TEST(LostTimeTest, AWorkerThatIsStopped) {
