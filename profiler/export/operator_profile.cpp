@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "profiler/export/pprof.h"
+#include "profiler/report/lost_time/waiting.h"
 #include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
@@ -77,7 +78,7 @@ std::string encode_operator_profile(const ReportInput& input) {
                   .remarks = {"Ferry " + info.version + ", model " + info.model.name,
                               "Own time of operators and of the host's work, waits excluded."},
                   .begin_epoch_ns = info.start_epoch_ns,
-                  .duration_ns = input.timeline.end_ns - input.timeline.begin_ns};
+                  .duration_ns = total(find_recorded(input))};
   Frames frames(profile);
   for (const auto& [place, amount] : add_up(input.timeline)) {
     const ZoneInfo& zone = zone_info(place.zone);

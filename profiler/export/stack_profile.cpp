@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "profiler/export/pprof.h"
+#include "profiler/report/lost_time/waiting.h"
 #include "profiler/report/stacks/stack_times.h"
 
 namespace ferry {
@@ -44,7 +45,7 @@ std::string encode_stack_profile(const ReportInput& input) {
                   .program = "ferry",
                   .remarks = {"Ferry " + info.version + ", model " + info.model.name},
                   .begin_epoch_ns = info.start_epoch_ns,
-                  .duration_ns = input.timeline.end_ns - input.timeline.begin_ns,
+                  .duration_ns = total(find_recorded(input)),
                   .period_type = {"cpu", "nanoseconds"}};
   if (const std::string missing = missing_stacks(input); !missing.empty()) profile.remarks.push_back("Missing: " + missing);
   FrameTable table;

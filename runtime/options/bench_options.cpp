@@ -19,7 +19,8 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_option("--recording-cost", o.recording_pairs,
-                 "measure what a capture of --profile's level costs each row: so many pairs of runs with and without one, in "
+                 "measure what a capture of every operator (with --profile 2 of each thread's share, too) costs each row: so "
+                 "many pairs of runs with and without one, in "
                  "turn; default 0: do not")
       ->check(integer_in(0, 1000));
   app.add_option("--prompt-file", o.prompt_file,

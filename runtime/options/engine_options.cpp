@@ -266,7 +266,10 @@ void add_expert_load(CLI::App& app, EngineOptions& o) {
 }
 
 void add_capture_folder(CLI::App& app, EngineOptions& o) {
-  app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
+  app.add_option(
+      "--trace", o.trace,
+      "folder for a timeline of all ranks down to each operator (with --profile 2 each thread's share, too), with tables and a "
+      "page; default: none");
   app.add_flag(
       "--trace-routing", o.trace_routing,
       "with --trace: record which experts the routers choose, too, for ferry trace routing, ferry plan and ferry bench "

@@ -80,7 +80,7 @@ Table make_run_view(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   const Totals sum = run_totals(input);
   const Latencies latencies = find_latencies(timeline);
-  const double wall_s = static_cast<double>(timeline.end_ns - timeline.begin_ns) / 1e9;
+  const double wall_s = static_cast<double>(total(find_recorded(input))) / 1e9;
   int64_t step_tokens = 0, useful_tokens = 0;
   for (const StepInfo& step : timeline.steps) {
     step_tokens += step.num_tokens;
@@ -93,6 +93,7 @@ Table make_run_view(const ReportInput& input) {
           "TTFT counts from the arrival of a request, before tokenization; ITL between the ends of its steps; none counts "
           "when the program was busy with itself (aside). "
           "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong. "
+          "Of kept steps of an archive wall_s is what was recorded, without what lies between them. "
           "counters: what was not counted, and why."};
   std::vector<Table::Cell> row;
   const auto add = [&](const char* name, Table::Cell cell, int decimals = 0) {

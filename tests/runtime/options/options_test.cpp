@@ -323,6 +323,16 @@ TEST(Options, HelpNamesEveryOption) {
   }
 }
 
+TEST(Options, HelpSaysWhatACaptureHolds) {
+  for (const std::string command : {"bench", "generate"}) {
+    const std::string help = parse({command, "--help"}).message;
+    EXPECT_NE(help.find("a timeline of all ranks down to each operator (with --profile 2 each thread's share, too)"),
+              std::string::npos)
+        << help;
+  }
+  EXPECT_EQ(parse({"bench", "--help"}).message.find("of --profile's level"), std::string::npos);
+}
+
 TEST(Options, VersionSaysWhatFerryRunsOn) {
   const ParseResult result = parse({"--version"});
   EXPECT_FALSE(result.options.has_value());

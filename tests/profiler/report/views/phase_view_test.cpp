@@ -50,6 +50,16 @@ TEST(PhaseViewTest, BetweenKeptStepsOfAnArchiveIsNoTime) {
   EXPECT_EQ(number(table, row_with(table, {{"phase", "decode"}}), "wall_share"), 0.25);
 }
 
+TEST(RunViewTest, BetweenKeptStepsOfAnArchiveIsNoTime) {
+  test::SmallCapture small(1, 1'000'000'000);
+  small.step(7, Phase::kDecode, 0, 50'000'000, 4, 4).step(8, Phase::kDecode, 900'000'000, 950'000'000, 4, 4);
+  EXPECT_EQ(number(make_run_view(ReportInput(small.capture)), 0, "wall_s"), 1);
+  small.capture.info.selection = {{"sample", 2}};
+  const Table table = make_run_view(ReportInput(small.capture));
+  EXPECT_EQ(number(table, 0, "wall_s"), 0.1);
+  EXPECT_EQ(number(table, 0, "tokens_per_s"), 80);
+}
+
 TEST(PhaseViewTest, ARequestThatIsNeverScheduledStarvesToTheEnd) {
   test::SmallCapture small(1, 1000);
   small.step(0, Phase::kDecode, 100, 200, 1, 1);
