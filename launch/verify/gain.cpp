@@ -15,7 +15,9 @@ double noise_of(const Figure& before, const Figure& after) {
 
 }  // namespace
 
-bool Gain::is_certain() const { return has_interval && (low > 0 || high < 0) && std::abs(share) > noise_share; }
+bool Gain::is_certain() const {
+  return has_interval && (low > 0 || high < 0) && std::abs(share) > noise_share && !is_contradicted;
+}
 
 double gain_share(double before, double after, bool more_is_better) {
   if (before <= 0) return 0;
@@ -30,6 +32,7 @@ Gain measure_gain(const Figure& before, const Figure& after) {
             .has_interval = test.has_interval,
             .p = test.p,
             .noise_share = noise_of(before, after)};
+  gain.is_contradicted = gain.share * gain_share(gain.before, gain.after, before.more_is_better) < 0;
   if (!test.has_interval) return gain;
   gain.low = gain_share(1, before.more_is_better ? test.low : test.high, before.more_is_better);
   gain.high = gain_share(1, before.more_is_better ? test.high : test.low, before.more_is_better);

@@ -15,7 +15,9 @@ struct Gain {
   double noise_share = 0;  // what such captures differ by if nothing is different: the largest of what parts of each differ by
                            // and of what both runs' errors allow in 95 of 100 cases
 
-  /// Whether it is a difference at all, in either direction: above noise, and not by chance.
+  bool is_contradicted = false;  // the values' medians differ the other way
+
+  /// Whether it is a difference at all, in either direction: above noise, not by chance, and by the medians, too.
   bool is_certain() const;
 };
 

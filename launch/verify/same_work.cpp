@@ -19,8 +19,14 @@ constexpr double kSameMachine = 0.10;  // of a roof, from which on the machine w
 
 std::string share_text(double share) {
   char text[32];
-  std::snprintf(text, sizeof text, "%+.0f %%", 100 * share);
+  std::snprintf(text, sizeof text, "%.0f %% %s", 100 * std::abs(share), share < 0 ? "slower" : "faster");
   return text;
+}
+
+/// 0 where the machine was the same, or is not known.
+double roof_change(double before, double after) {
+  const bool is_other = before > 0 && after > 0 && std::abs(after / before - 1) > kSameMachine;
+  return is_other ? after / before - 1 : 0;
 }
 
 /// What an operator computes for a row follows from the model's shapes, however its weights are kept.
@@ -108,11 +114,11 @@ void warn_of_machine(const Capture& before, const Capture& after, std::vector<st
   if (hosts_of(before) != hosts_of(after))
     warnings.push_back("hosts differ: " + joined(hosts_of(before)) + ", then " + joined(hosts_of(after)));
   const auto warn_of_roof = [&](const char* does, double a, double b) {
-    if (a > 0 && b > 0 && std::abs(b / a - 1) > kSameMachine)
-      warnings.push_back(std::string("the machine itself ") + does + " " + share_text(b / a - 1) + " in the second capture");
+    if (const double share = roof_change(a, b); share != 0)
+      warnings.push_back(std::string("the machine itself ") + does + " " + share_text(share) + " in the second capture");
   };
-  warn_of_roof("read memory by", before.info.read_bytes_per_s, after.info.read_bytes_per_s);
-  warn_of_roof("multiplied by", before.info.flops_per_s, after.info.flops_per_s);
+  warn_of_roof("read memory", before.info.read_bytes_per_s, after.info.read_bytes_per_s);
+  warn_of_roof("multiplied", before.info.flops_per_s, after.info.flops_per_s);
 }
 
 /// Steps that were kept for their lengths say little of how long all took.
@@ -125,6 +131,16 @@ void warn_of_selection(const CaptureInfo& info, const char* which, std::vector<s
 }
 
 }  // namespace
+
+MachineChange find_machine_change(const CaptureInfo& before, const CaptureInfo& after) {
+  MachineChange change;
+  for (const double share :
+       {roof_change(before.read_bytes_per_s, after.read_bytes_per_s), roof_change(before.flops_per_s, after.flops_per_s)}) {
+    change.slower = std::max(change.slower, -share);
+    change.faster = std::max(change.faster, share);
+  }
+  return change;
+}
 
 std::vector<std::string> selection_warnings(const CaptureInfo& before, const CaptureInfo& after) {
   std::vector<std::string> warnings;

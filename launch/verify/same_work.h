@@ -12,6 +12,16 @@ namespace ferry {
 /// versions, hosts, lengths of answers, machines that are not as fast.
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after);
 
+/// By how much the machine itself was another one in the second capture, by what runs measured of it: the most that a roof
+/// (bytes read, operations, both a second) was lower or higher, as a share; 0 up to a tenth, and where it is not known.
+struct MachineChange {
+  double slower = 0, faster = 0;
+
+  /// Whether it alone may have made a difference of that direction: a share, above 0 where it is better.
+  bool may_explain(double share) const { return share < 0 ? slower > 0 : share > 0 && faster > 0; }
+};
+MachineChange find_machine_change(const CaptureInfo& before, const CaptureInfo& after);
+
 /// A line for each of the two whose steps were kept for their lengths.
 std::vector<std::string> selection_warnings(const CaptureInfo& before, const CaptureInfo& after);
 

@@ -1,6 +1,7 @@
 #include "launch/verify/verification.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "launch/verify/figures.h"
@@ -42,6 +43,9 @@ const OptionChange* find_change(const std::vector<OptionChange>& changes, const 
   return found == changes.end() ? nullptr : &*found;
 }
 
+bool is_gain(Verdict verdict) { return verdict == Verdict::kCame || verdict == Verdict::kCameInPart; }
+bool is_lack(Verdict verdict) { return verdict == Verdict::kDidNotCome || verdict == Verdict::kCameInPart; }
+
 Verification::ActionResult check_action(const Action& action, const ReportInput& before, const ReportInput& after,
                                         const Verification& verification) {
   Verification::ActionResult result{.action = action};
@@ -53,14 +57,23 @@ Verification::ActionResult check_action(const Action& action, const ReportInput&
                                    [&](const auto& row) { return row.name == action.metric; });
   if (figure == verification.figures.end()) return result;
   result.predicted = gain_share(action.before, action.after, figure->more_is_better);
+  // The error is of time; of a figure that is work by time, its share grows with the figure.
+  result.predicted_error = action.error_share * (figure->more_is_better ? std::max(1.0, 1 + result.predicted) : 1);
   if (!result.was_tried) return result;
   result.measured = figure->gain;
   result.verdict = judge_gain(result.predicted, figure->gain);
+  const MachineChange& machine = verification.machine;
+  result.may_be_machine = (machine.slower > 0 && is_lack(result.verdict)) || (machine.faster > 0 && is_gain(result.verdict));
+  if (result.may_be_machine) result.verdict = Verdict::kCannotBeTold;
   result.difference = difference_of(before, after, action.metric);
   return result;
 }
 
 }  // namespace
+
+bool Verification::ActionResult::is_outside() const {
+  return measured && predicted_error > 0 && std::abs(measured->share - predicted) > predicted_error;
+}
 
 int Verification::exit_code() const {
   const auto has = [&](Verdict verdict) {
@@ -74,6 +87,7 @@ int Verification::exit_code() const {
 
 Verification verify(const ReportInput& before, const ReportInput& after, std::span<const Action> actions) {
   Verification verification{.warnings = check_same_work(before, after)};
+  verification.machine = find_machine_change(before.capture.info, after.capture.info);
   verification.changes = find_option_changes(before.capture.info, after.capture.info);
   if (verification.changes.size() > 1)
     verification.warnings.push_back(std::to_string(verification.changes.size()) +

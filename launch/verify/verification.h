@@ -8,6 +8,7 @@
 
 #include "launch/verify/gain.h"
 #include "launch/verify/option_changes.h"
+#include "launch/verify/same_work.h"
 #include "launch/verify/shares.h"
 #include "profiler/report/findings/action.h"
 #include "profiler/report/timeline/report_input.h"
@@ -26,11 +27,17 @@ struct Verification {
     bool was_tried = false;        // the option now has the value that it was to get
     std::string tried;             // which value it has instead
     double predicted = 0;          // gain as a share of the figure, above 0 where it gets better
+    double predicted_error = 0;    // by which that may be off, a share of the figure as well; 0: not told
     std::optional<Gain> measured;  // nothing: not tried, or a capture lacks the figure
     Verdict verdict = Verdict::kCannotBeTold;
-    TimeDifference difference;  // of the figure's steps
+    bool may_be_machine = false;  // the verdict would be another one, had the machine not been faster or slower itself
+    TimeDifference difference;    // of the figure's steps
+
+    /// Whether what was measured lies beyond what the prediction said that it may be off by.
+    bool is_outside() const;
   };
   std::vector<std::string> warnings;
+  MachineChange machine;
   std::vector<OptionChange> changes;
   std::vector<FigureGain> figures;  // that both captures have, in the order of the first
   std::vector<ActionResult> actions;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "launch/verify/verification.h"
 
@@ -24,10 +25,35 @@ std::string interval_text(const Gain& gain) {
   return gain.has_interval ? formatted("%+.1f to %+.1f %%", 100 * gain.low, 100 * gain.high) : "too few to tell";
 }
 
-std::string figure_line(const Verification::FigureGain& row) {
-  const char* said = !row.gain.is_certain() ? "no difference above noise" : row.gain.share > 0 ? "better" : "WORSE";
+std::string figure_verdict(const Gain& gain, const MachineChange& machine) {
+  if (gain.is_contradicted) return "no difference: its medians say the opposite";
+  if (!gain.is_certain()) return "no difference above noise";
+  const bool is_better = gain.share > 0;
+  if (!machine.may_explain(gain.share)) return is_better ? "better" : "WORSE";
+  return formatted("cannot be told: the machine itself was up to %.0f %% %s",
+                   100 * (is_better ? machine.faster : machine.slower), is_better ? "faster" : "slower");
+}
+
+std::string figure_line(const Verification::FigureGain& row, const MachineChange& machine) {
   return formatted("%-28s %12.3f %12.3f  %+8.1f %%  %-22s %7.1f %%  %s", row.name.c_str(), row.gain.before, row.gain.after,
-                   100 * row.gain.share, interval_text(row.gain).c_str(), 100 * row.gain.noise_share, said);
+                   100 * row.gain.share, interval_text(row.gain).c_str(), 100 * row.gain.noise_share,
+                   figure_verdict(row.gain, machine).c_str());
+}
+
+/// Of steps that became longer and did more, or the other way round, one row says "better" and the other "WORSE": why.
+void add_contradictions(const std::vector<Verification::FigureGain>& figures, std::vector<std::string>& lines) {
+  constexpr std::string_view kPerSecond = " tokens/s", kPerStep = " ms a step";
+  for (const Verification::FigureGain& rate : figures) {
+    if (!rate.name.ends_with(kPerSecond)) continue;
+    const std::string group = rate.name.substr(0, rate.name.size() - kPerSecond.size());
+    const auto time =
+        std::ranges::find(figures, group + std::string(kPerStep), [](const Verification::FigureGain& row) { return row.name; });
+    if (time == figures.end() || !rate.gain.is_certain() || !time->gain.is_certain()) continue;
+    if (rate.gain.share * time->gain.share >= 0) continue;
+    lines.push_back(formatted("%s: steps of %.1f useful tokens, then of %.1f: each takes %s, and tokens/s is %s", group.c_str(),
+                              rate.gain.before * time->gain.before / 1e3, rate.gain.after * time->gain.after / 1e3,
+                              time->gain.share < 0 ? "longer" : "less time", rate.gain.share > 0 ? "higher" : "lower"));
+  }
 }
 
 /// The largest savings where the steps became shorter, else the largest losses.
@@ -65,9 +91,13 @@ std::string action_line(const Verification::ActionResult& result) {
     return line + "not tried" + (result.tried.empty() ? "" : ", the second capture has " + result.tried) + "; " +
            action.metric + formatted(" predicted from %.3f to %.3f", action.before, action.after);
   if (!result.measured) return line + "the captures have no figure '" + action.metric + "' in common: cannot be told";
+  const std::string range = result.is_outside() ? formatted("; outside of what was predicted, %+.1f to %+.1f %%",
+                                                            100 * (result.predicted - result.predicted_error),
+                                                            100 * (result.predicted + result.predicted_error))
+                                                : "";
+  const char* const why = result.verdict != Verdict::kCannotBeTold ? "" : result.may_be_machine ? " (machine)" : " (noise)";
   return line + predicted + formatted(", measured %+.1f %% (", 100 * result.measured->share) + interval_text(*result.measured) +
-         formatted("; noise %.1f %%): ", 100 * result.measured->noise_share) + verdict_name(result.verdict) +
-         (result.verdict == Verdict::kCannotBeTold ? " (noise)" : "");
+         formatted("; noise %.1f %%): ", 100 * result.measured->noise_share) + verdict_name(result.verdict) + why + range;
 }
 
 ordered_json gain_json(const Gain& gain) {
@@ -97,6 +127,9 @@ ordered_json action_json(const Verification::ActionResult& result) {
   ordered_json json = {
       {"kind", action.kind},       {"option", action.option}, {"from", action.from},          {"to", action.to},
       {"tried", result.was_tried}, {"metric", action.metric}, {"predicted", result.predicted}};
+  json["predicted_error"] = result.predicted_error;
+  json["is_outside"] = result.is_outside();
+  json["may_be_machine"] = result.may_be_machine;
   json["measured"] = result.measured ? gain_json(*result.measured) : ordered_json(nullptr);
   json["verdict"] = result.was_tried ? ordered_json(verdict_name(result.verdict)) : ordered_json(nullptr);
   if (result.was_tried) json["difference"] = difference_json(result.difference);
@@ -113,7 +146,8 @@ std::vector<std::string> verification_lines(const Verification& verification) {
   if (verification.changes.empty()) lines.emplace_back("changed: nothing that the command lines say");
   lines.emplace_back();
   lines.push_back(formatted("%-28s %12s %12s  %10s  %-22s %9s", "figure", "before", "after", "gain", "95 % interval", "noise"));
-  for (const Verification::FigureGain& row : verification.figures) lines.push_back(figure_line(row));
+  for (const Verification::FigureGain& row : verification.figures) lines.push_back(figure_line(row, verification.machine));
+  add_contradictions(verification.figures, lines);
   lines.emplace_back();
   add_difference(verification.difference, "", lines);
   for (const Verification::ActionResult& result : verification.actions) {
@@ -131,10 +165,12 @@ ordered_json verification_json(const Verification& verification) {
   for (const Verification::FigureGain& row : verification.figures) {
     ordered_json json = {{"name", row.name}, {"more_is_better", row.more_is_better}};
     json.update(gain_json(row.gain));
+    json["may_be_machine"] = verification.machine.may_explain(row.gain.share);
     figures.push_back(std::move(json));
   }
   for (const Verification::ActionResult& result : verification.actions) actions.push_back(action_json(result));
   return {{"warnings", verification.warnings},
+          {"machine", {{"slower", verification.machine.slower}, {"faster", verification.machine.faster}}},
           {"changes", changes},
           {"figures", figures},
           {"actions", actions},

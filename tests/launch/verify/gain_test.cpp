@@ -23,6 +23,20 @@ TEST(GainTest, TimesThatGetShorterAndRatesThatGrowAreGains) {
   EXPECT_GT(gain.low, 0);
 }
 
+TEST(GainTest, WhatMediansContradictIsNotCertain) {
+  Gain gain = made(0.2, 0.1, 0.3);
+  EXPECT_TRUE(gain.is_certain());
+  gain.is_contradicted = true;
+  EXPECT_FALSE(gain.is_certain());
+  // Of all pairs the median ratio is below 1; the medians themselves are the other way round.
+  const Figure before{.name = "t", .more_is_better = true, .samples = {10, 10, 10, 20, 20}},
+      after{.name = "t", .more_is_better = true, .samples = {1, 1, 11, 11, 11}};
+  const Gain measured = measure_gain(before, after);
+  EXPECT_GT(measured.after, measured.before);
+  EXPECT_LT(measured.share, 0);
+  EXPECT_TRUE(measured.is_contradicted);
+}
+
 TEST(GainTest, WhatIsCertainIsHeldAgainstThePrediction) {
   EXPECT_EQ(judge_gain(0.2, made(0.2, 0.1, 0.3)), Verdict::kCame);
   EXPECT_EQ(judge_gain(0.2, made(0.1, 0.05, 0.15)), Verdict::kCameInPart);
