@@ -16,7 +16,7 @@ double noise_of(const Figure& before, const Figure& after) {
 }  // namespace
 
 bool Gain::is_certain() const {
-  return has_interval && (low > 0 || high < 0) && std::abs(share) > noise_share && !is_contradicted;
+  return has_interval && (low > 0 || high < 0) && std::abs(share) > noise_share && !is_contradicted();
 }
 
 double gain_share(double before, double after, bool more_is_better) {
@@ -32,7 +32,6 @@ Gain measure_gain(const Figure& before, const Figure& after) {
             .has_interval = test.has_interval,
             .p = test.p,
             .noise_share = noise_of(before, after)};
-  gain.is_contradicted = gain.share * gain_share(gain.before, gain.after, before.more_is_better) < 0;
   if (!test.has_interval) return gain;
   gain.low = gain_share(1, before.more_is_better ? test.low : test.high, before.more_is_better);
   gain.high = gain_share(1, before.more_is_better ? test.high : test.low, before.more_is_better);

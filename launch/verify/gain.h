@@ -15,9 +15,9 @@ struct Gain {
   double noise_share = 0;  // what such captures differ by if nothing is different: the largest of what parts of each differ by
                            // and of what both runs' errors allow in 95 of 100 cases
 
-  bool is_contradicted = false;  // the values' medians differ the other way
-
-  /// Whether it is a difference at all, in either direction: above noise, not by chance, and by the medians, too.
+  /// Whether the medians differ one way and, by the interval, most pairs of values the other way.
+  bool is_contradicted() const { return has_interval && (share > 0 ? high < 0 : share < 0 && low > 0); }
+  /// Whether it is a difference at all, in either direction: above noise, not by chance and not contradicted.
   bool is_certain() const;
 };
 

@@ -26,7 +26,7 @@ std::string interval_text(const Gain& gain) {
 }
 
 std::string figure_verdict(const Gain& gain, const MachineChange& machine) {
-  if (gain.is_contradicted) return "no difference: its medians say the opposite";
+  if (gain.is_contradicted()) return "no difference: gain and interval contradict each other";
   if (!gain.is_certain()) return "no difference above noise";
   const bool is_better = gain.share > 0;
   if (!machine.may_explain(gain.share)) return is_better ? "better" : "WORSE";

@@ -91,7 +91,8 @@ std::string pace_text(const Slowdown& slowdown, const char* same) {
 
 std::string meanwhile_text(const IncidentCost& cost, const Incident& incident) {
   if (cost.meanwhile.compared == 0) return "";
-  std::string text = format("the other %lld steps were ", whole(cost.meanwhile.compared)) +
+  const int64_t count = cost.meanwhile.compared;
+  std::string text = (count == 1 ? "the other step was " : format("the other %lld steps were ", whole(count))) +
                      pace_text(cost.meanwhile, "neither slower nor faster, as far as can be told");
   if (cost.has_switched) return text + format(" until %lld experts were read elsewhere", whole(cost.experts_moved));
   return text + (incident.is_open ? " until the capture ended" : "");

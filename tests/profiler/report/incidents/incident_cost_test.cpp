@@ -102,6 +102,20 @@ IncidentRun death() {
   return run;
 }
 
+TEST(IncidentCostTest, OneOtherStepIsToldAsOne) {
+  IncidentRun run;
+  run.steps(100);
+  const uint64_t at = run.step(kUsualStep + 30 * kMillisecond);
+  run.wait(at + kMillisecond, at + 31 * kMillisecond, 2, 3);
+  run.change(at + 31 * kMillisecond, 2, WorkerState::kSuspect, 3);
+  const uint64_t next = run.step();
+  run.change(next + kMillisecond, 2, WorkerState::kHealthy);
+  run.steps(50);
+  const std::vector<Finding> findings = run.findings();
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_THAT(findings[0].text, HasSubstr("; the other step was neither slower nor faster"));
+}
+
 TEST(IncidentCostTest, DividesWhatADeathCost) {
   const IncidentCost cost = death().cost();
   EXPECT_EQ(cost.struck, 2);
