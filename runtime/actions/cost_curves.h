@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -36,5 +37,18 @@ struct ExpertCosts {
 };
 /// `time` is which of a call's times counts. Empty for no calls.
 ExpertCosts fit_expert_calls(std::span<const ExpertCall> calls, double ExpertCall::*time);
+
+/// Costs of ranks that are not equally fast: those of a middle one, and by rank how many times as long each takes. Ranks have
+/// calls of unlike sizes; that one is slow must not look like what its sizes take.
+struct RankedCosts {
+  ExpertCosts costs;
+  std::map<int32_t, double> factors;
+};
+RankedCosts fit_ranked_calls(std::span<const ExpertCall> calls, double ExpertCall::*time);
+
+/// The curve beyond its last point by the roof: an expert takes as long as there while its weights are what takes time, and from
+/// where its rows multiply at `reached_flops_per_s`, or as fast as the last point did, it takes as long as these. As it is
+/// where neither is known.
+Curve with_roof(Curve expert, double flop_per_row, double reached_flops_per_s);
 
 }  // namespace ferry

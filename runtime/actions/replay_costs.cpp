@@ -55,6 +55,7 @@ class CostFinder {
   double link_slope() const;
   double serial_factor() const;
   double worker_thread_share() const;
+  Curve continued(Curve expert) const;
   bool counts(const ReplayedStep& step, bool is_decode) const {
     return is_decode ? step.prefill_rows == 0 && step.decode_rows > 0 : step.decode_rows == 0 && step.prefill_rows > 0;
   }
@@ -227,10 +228,21 @@ RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double E
     for (const ReplayedStep& step : steps_)
       if (counts(step, false)) heads.push_back({1, (step.*which).head});
   c.head = with_slope(mean_curve(heads), 0);
-  const ExpertCosts experts = fit_expert_calls(calls_, time);
+  const ExpertCosts experts = fit_ranked_calls(calls_, time).costs;
   c.expert_call = factor * experts.call;
-  c.expert = experts.expert.times(factor);
+  c.expert = continued(experts.expert).times(factor);
   return c;
+}
+
+/// An expert's curve for more rows than any had, by what those who compute experts can multiply.
+Curve CostFinder::continued(Curve expert) const {
+  constexpr double kReached = 0.5;  // of the roof, by products of many rows
+  const CaptureInfo& info = input_.capture.info;
+  double flop = 0;
+  for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown})
+    if (const OperatorFacts* facts = find_operator(info.model.operators, zone)) flop += facts->flop.per_row;
+  const double threads = costs_.worker_ranks.empty() ? 1 : worker_thread_share();
+  return with_roof(std::move(expert), flop, kReached * threads * info.flops_per_s);
 }
 
 void CostFinder::fit_host() {
@@ -274,21 +286,17 @@ void CostFinder::fit_host() {
 
 /// Workers that do not share cores: each on a host of its own, as fast as it was.
 void CostFinder::fit_workers() {
-  const ExpertCosts pooled = fit_expert_calls(calls_, &ExpertCall::seconds);
+  const RankedCosts ranked = fit_ranked_calls(calls_, &ExpertCall::seconds);
+  const ExpertCosts& pooled = ranked.costs;
   for (const int32_t rank : costs_.worker_ranks) {
-    double predicted = 0, measured = 0;
-    for (const ExpertCall& call : calls_) {
-      if (call.rank != rank || call.touched <= 0) continue;
-      predicted += pooled.call + call.touched * pooled.expert.at(call.rows / call.touched);
-      measured += call.seconds;
-    }
-    const double factor = predicted > 0 ? measured / predicted : 1;
+    const auto found = ranked.factors.find(rank);
+    const double factor = found != ranked.factors.end() ? found->second : 1;
     PlanHost host = costs_.hosts.front();
     host.name = input_.capture.ranks.at(static_cast<std::size_t>(rank)).host + " rank " + std::to_string(rank);
     host.role = HostRole::kWorkers;
     host.cores = std::max(1, input_.capture.ranks.at(static_cast<std::size_t>(rank)).num_threads);
     host.alone.expert_call = factor * pooled.call;
-    host.alone.expert = pooled.expert.times(factor);
+    host.alone.expert = continued(pooled.expert).times(factor);
     costs_.hosts.push_back(std::move(host));
   }
 }

@@ -66,16 +66,16 @@ TEST(AdviseTest, NoPlanIsMadeOfAGpu) {
 
 TEST(AdviseTest, ASlowWorkerIsLeftOut) {
   KnownCapture run({.num_workers = 3, .link_us = 5, .slow = {1, 8, 1}});
-  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
+  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 40, 40);
   const std::vector<Finding> findings = advise(run.take());
   const Action* action = find_action(findings, "leave_out");
   ASSERT_NE(action, nullptr) << all_actions(findings);
   EXPECT_EQ(action->from, "4");
   EXPECT_EQ(action->to, "3");
   EXPECT_EQ(action->command, "launch/mpirun.sh -np 3 build/ferry serve --model m");
-  // Two workers then have eight experts each of which sixteen rows touch all: 8 * 20 + 16 / 2 * 2 us, behind 100 + 80 + 30 + 5.
-  const double after = 100 + 80 + 30 + 5 + 8 * 20 + 8 * 2;
-  EXPECT_NEAR(1e6 * 8 / action->after, after, 0.12 * after) << all_actions(findings);
+  // Two workers then have eight experts each of which 80 rows touch all: 8 * 20 + 80 / 2 * 2 us, behind 100 + 400 + 30 + 5.
+  const double after = 100 + 400 + 30 + 5 + 8 * 20 + 40 * 2;
+  EXPECT_NEAR(1e6 * 40 / action->after, after, 0.12 * after) << all_actions(findings);
 }
 
 /// 2 cores, of which one works.

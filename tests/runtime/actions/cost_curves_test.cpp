@@ -57,5 +57,42 @@ TEST(CostCurvesTest, CallsAreTakenApart) {
   EXPECT_NEAR(costs.expert.at(8), 7, 1e-6);
 }
 
+/// Rank 2 takes three times as long, and its prompts have more rows: that it is slow is not what rows take.
+TEST(CostCurvesTest, ASlowRankIsNotASteepCurve) {
+  std::vector<ExpertCall> calls;
+  for (int i = 0; i < 10; ++i) {
+    for (const double rows : {8.0, 28.0})
+      calls.push_back({.rank = 1, .rows = 8 * rows, .touched = 8, .seconds = 8 * (3 + 0.5 * rows)});
+    for (const double rows : {8.0, 36.0})
+      calls.push_back({.rank = 2, .rows = 8 * rows, .touched = 8, .seconds = 3 * 8 * (3 + 0.5 * rows)});
+  }
+  const RankedCosts ranked = fit_ranked_calls(calls, &ExpertCall::seconds);
+  EXPECT_NEAR(ranked.factors.at(1), 1, 1e-6);
+  EXPECT_NEAR(ranked.factors.at(2), 3, 1e-6);
+  EXPECT_NEAR(ranked.costs.expert.at(36), 21, 1e-6);
+  EXPECT_NEAR(ranked.costs.expert.at(72), 39, 1e-6);
+}
+
+/// Ranks whose experts have other sizes throughout: nothing says that one of them is slow.
+TEST(CostCurvesTest, RanksWithoutCommonSizesAreAlike) {
+  const std::vector<ExpertCall> calls{{.rank = 1, .rows = 8, .touched = 8, .seconds = 8},
+                                      {.rank = 2, .rows = 64, .touched = 8, .seconds = 24}};
+  const RankedCosts ranked = fit_ranked_calls(calls, &ExpertCall::seconds);
+  EXPECT_EQ(ranked.factors.at(2), 1);
+  EXPECT_NEAR(ranked.costs.expert.at(8), 3, 1e-6);
+}
+
+/// Two rows of an expert take what its weights take to be read; 2 flop a row at 0.5 a second, so that four rows take as long as
+/// those, and a hundred a hundred times 4 s.
+TEST(CostCurvesTest, BeyondWhatWasSeenTheRoofDecides) {
+  const Curve few{{{1, 16}, {2, 16}}};
+  const Curve curve = with_roof(few, 2, 0.5);
+  EXPECT_NEAR(curve.at(1), 16, 1e-9);
+  EXPECT_NEAR(curve.at(4), 16, 1e-9);
+  EXPECT_NEAR(curve.at(100), 400, 1e-9);
+  EXPECT_NEAR(with_roof({{{1, 3}, {64, 64}}}, 2, 0.5).at(128), 128, 1e-9) << "products that were faster than that stay so";
+  EXPECT_NEAR(with_roof(few, 2, 0).at(100), 16, 1e-9) << "nobody measured the roof";
+}
+
 }  // namespace
 }  // namespace ferry
