@@ -46,9 +46,9 @@ struct RankedCosts {
 };
 RankedCosts fit_ranked_calls(std::span<const ExpertCall> calls, double ExpertCall::*time);
 
-/// The curve beyond its last point by the roof: an expert takes as long as there while its weights are what takes time, and from
-/// where its rows multiply at `reached_flops_per_s`, or as fast as the last point did, it takes as long as these. As it is
-/// where neither is known.
+/// The curve beyond its last point by the roof: an expert takes as long as there while its weights are what takes time. From
+/// where its rows multiply at `reached_flops_per_s`, or as fast as the last point did, these do. As it is where neither is
+/// known.
 Curve with_roof(Curve expert, double flop_per_row, double reached_flops_per_s);
 
 }  // namespace ferry
