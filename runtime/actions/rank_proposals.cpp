@@ -27,6 +27,36 @@ Finding cores_shared(const CaptureReplay& replay) {
   return {.severity = Finding::Severity::kNotice, .kind = "cores_shared", .text = text, .table = "run"};
 }
 
+/// Seconds of the captured steps in one process: all operators of all ranks as quick as their like were when least disturbed,
+/// in the coordinator's threads, and no messages. No plan is asked, whose drawn routing and whose messages would be off.
+std::vector<double> alone_seconds(const CaptureReplay& replay) {
+  const std::vector<RankCapture>& ranks = replay.input.capture.ranks;
+  const double own_threads = std::max(1, ranks.front().num_threads);
+  std::vector<double> seconds;
+  for (const ReplayedStep& step : replay.steps) seconds.push_back(step.quiet.sum() - step.quiet.exchange);
+  for (const ExpertCall& call : replay.calls) {
+    const double threads = std::max(1, ranks.at(static_cast<std::size_t>(call.rank)).num_threads);
+    if (call.rank > 0) seconds[call.step] += call.quiet * std::min(1.0, threads / own_threads);
+  }
+  return seconds;
+}
+
+GroupSaving find_alone_saving(const CaptureReplay& replay, double doubt) {
+  const std::vector<double> alone = alone_seconds(replay);
+  GroupSaving best;
+  double all_saved_s = 0;
+  for (const StepGroup& group : replay.groups) {
+    double after = 0;
+    for (const std::size_t i : group.steps) after += alone[i];
+    all_saved_s += group.seconds - after;
+    if (best.group != nullptr && group.seconds - after <= best.saving.before_s - best.saving.after_s) continue;
+    best.group = &group;
+    best.saving = {.before_s = group.seconds, .after_s = after, .noise = group.noise, .doubt = doubt};
+  }
+  best.saving.all_saved_s = all_saved_s;
+  return best;
+}
+
 }  // namespace
 
 void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
@@ -43,14 +73,7 @@ void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals
                   "quarter of them took here"};
   bool is_worth_it = false;
   if (replay.costs && !replay.costs->worker_ranks.empty()) {
-    PlanReplay captured(replay);
-    PlanHost host = replay.costs->hosts.front();
-    host.role = HostRole::kAny;
-    host.alone = replay.costs->quiet;
-    PlanReplay model(replay, {host});
-    PlanCase alone = replay.costs->captured;
-    alone.workers = 0;
-    const GroupSaving found = find_group_saving(replay, captured, model, alone, kDoubt);
+    const GroupSaving found = find_alone_saving(replay, kDoubt);
     if (found.group != nullptr) {
       p.action.metric = found.group->metric;
       p.action.command = changed_command(replay.input.capture.info, "-np", "1");

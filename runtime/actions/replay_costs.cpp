@@ -262,8 +262,6 @@ void CostFinder::fit_host() {
                 .alone = {},
                 .together = {}};
   const auto workers = std::ssize(costs_.worker_ranks);
-  const double threads = workers == 0 ? 1 : std::min(1.0, worker_thread_share());
-  costs_.quiet = coordinator_costs(&ReplayedStep::quiet, &ExpertCall::quiet, threads);
   if (workers > 0)
     host.worker_threads =
         std::max(1, input_.capture.ranks.at(static_cast<std::size_t>(costs_.worker_ranks.front())).num_threads);
@@ -275,7 +273,7 @@ void CostFinder::fit_host() {
     costs_.hosts.push_back(std::move(host));
     return;
   }
-  host.alone = costs_.quiet;
+  host.alone = coordinator_costs(&ReplayedStep::quiet, &ExpertCall::quiet, std::min(1.0, worker_thread_share()));
   SharedCosts shared{.workers = workers,
                      .costs = coordinator_costs(&ReplayedStep::parts, &ExpertCall::seconds, serial_factor())};
   shared.costs.exchange_decode = exchange_curve(true, false);

@@ -23,7 +23,6 @@ struct ReplayCosts {
   std::vector<LayerPlacement> placement;  // [num_expert_layers] by worker, as it was
   PlanCase captured;                      // without sizes; `given` is not set
   std::vector<double> step_imbalance;     // [steps] seconds: what the last worker took longer than the mean, layer by layer
-  RankCosts quiet;                        // of one process on the coordinator's cores, with nothing beside it
 };
 
 /// Whether ranks of one host take cores from each other: they may run on the same ones, and the kernel counted waits.

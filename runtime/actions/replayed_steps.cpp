@@ -9,6 +9,7 @@
 #include "profiler/report/lost_time/exchanges.h"
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
+#include "runtime/actions/nonnegative_fit.h"
 
 namespace ferry {
 namespace {
@@ -30,17 +31,23 @@ double StepParts::*part_of(const Slice& slice, bool has_workers) {
   }
 }
 
-/// Slices that should take as long as each other: of the same operator, on the same rank, with about as many rows.
+/// Slices of an operator on a rank, of about as many rows: what each should take by its rows and its second count, and by how
+/// much quick ones are quicker than that.
 class LikeSlices {
  public:
-  void add(int32_t rank, const Slice& slice) { times_[key(rank, slice)].push_back(to_s(slice.self_ns)); }
-  /// By how much each of its like would be shorter, were they all as the first quarter: at most 1.
+  void add(int32_t rank, const Slice& slice) {
+    points_[key(rank, slice)].push_back({{1, static_cast<double>(slice.a), static_cast<double>(slice.b)}, to_s(slice.self_ns)});
+  }
+  /// By how much all of its like would be shorter, were they all as quick as the first quarter: at most 1.
   void close() {
-    for (auto& [key, times] : times_) {
-      double sum = 0;
-      for (const double t : times) sum += t;
-      const double quick = percentile(times, 0.25) * static_cast<double>(times.size());
-      shares_[key] = sum > 0 ? std::min(1.0, quick / sum) : 1;
+    for (auto& [key, points] : points_) {
+      const auto [fixed, of_a, of_b] = fit_nonnegative(points);
+      std::vector<double> shares;
+      for (const FitPoint& p : points) {
+        const double expected = fixed + of_a * p.x[1] + of_b * p.x[2];
+        shares.push_back(expected > 0 ? p.y / expected : 1);
+      }
+      shares_[key] = std::min(1.0, percentile(shares, 0.25));
     }
   }
   double share(int32_t rank, const Slice& slice) const {
@@ -53,7 +60,7 @@ class LikeSlices {
   static Key key(int32_t rank, const Slice& slice) {
     return {rank, slice.zone, std::bit_width(slice.a), zone_info(slice.zone).kind == ZoneKind::kCompute};
   }
-  std::map<Key, std::vector<double>> times_;
+  std::map<Key, std::vector<FitPoint>> points_;
   std::map<Key, double> shares_;
 };
 
