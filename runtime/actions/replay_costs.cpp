@@ -17,10 +17,19 @@ namespace {
 
 double real(std::size_t value) { return static_cast<double>(value); }
 
-/// Where steps of one kind have one size only, their rows take what those of the other kind do, or what lies between both.
-void set_slopes(Curve& decode, Curve& prefill) {
-  const double between = slope_between(decode, prefill);
+/// What a row takes of a curve of one size, if reading the weights takes `read_s` and everything beyond is its rows'.
+double slope_beyond(const Curve& curve, double read_s) {
+  if (curve.points.empty() || read_s <= 0) return 0;
+  const Curve::Point last = curve.points.back();
+  return last.size > 0 ? std::max(0.0, last.seconds - read_s) / last.size : 0;
+}
+
+/// Where steps of one kind have one size only, their rows take what those of the other kind do, or what lies between both, or
+/// where all are of one size, what reading the weights, seconds, does not explain.
+void set_slopes(Curve& decode, Curve& prefill, double read_s) {
   const double of_decode = slope_of(decode), of_prefill = slope_of(prefill);
+  double between = slope_between(decode, prefill);
+  if (between == 0) between = slope_beyond(decode.points.empty() ? prefill : decode, read_s);
   decode = with_slope(std::move(decode), of_prefill > 0 ? of_prefill : between);
   prefill = with_slope(std::move(prefill), of_decode > 0 ? of_decode : between);
 }
@@ -55,6 +64,7 @@ class CostFinder {
   double link_slope() const;
   double serial_factor() const;
   double worker_thread_share() const;
+  double read_s(double StepParts::*part) const;
   Curve continued(Curve expert) const;
   bool counts(const ReplayedStep& step, bool is_decode) const {
     return is_decode ? step.prefill_rows == 0 && step.decode_rows > 0 : step.decode_rows == 0 && step.prefill_rows > 0;
@@ -219,28 +229,45 @@ RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double E
   c.own_prefill = part_curve(which, &StepParts::own, false);
   c.shared_decode = part_curve(which, &StepParts::shared, true);
   c.shared_prefill = part_curve(which, &StepParts::shared, false);
-  set_slopes(c.own_decode, c.own_prefill);
-  set_slopes(c.shared_decode, c.shared_prefill);
+  set_slopes(c.own_decode, c.own_prefill, read_s(&StepParts::own));
+  set_slopes(c.shared_decode, c.shared_prefill, read_s(&StepParts::shared));
   std::vector<SizedTime> heads;
   for (const ReplayedStep& step : steps_)
     if (counts(step, true)) heads.push_back({step.rows(), (step.*which).head});
   if (heads.empty())
     for (const ReplayedStep& step : steps_)
       if (counts(step, false)) heads.push_back({1, (step.*which).head});
-  c.head = with_slope(mean_curve(heads), 0);
+  c.head = mean_curve(heads);
+  const double head_slope = slope_beyond(c.head, read_s(&StepParts::head));
+  c.head = with_slope(std::move(c.head), head_slope);
   const ExpertCosts experts = fit_ranked_calls(calls_, time).costs;
   c.expert_call = factor * experts.call;
   c.expert = continued(experts.expert).times(factor);
   return c;
 }
 
-/// An expert's curve for more rows than any had, by what those who compute experts can multiply.
+/// What memory takes to read all weights of one of the coordinator's parts once; 0 where its roof is not known.
+double CostFinder::read_s(double StepParts::*part) const {
+  const CaptureInfo& info = input_.capture.info;
+  double bytes = 0;
+  for (const OperatorFacts& facts : info.model.operators)
+    if (part_of(facts.zone, !costs_.worker_ranks.empty()) == part) bytes += real(facts.num_layers) * facts.bytes.fixed;
+  return info.read_bytes_per_s > 0 ? bytes / info.read_bytes_per_s : 0;
+}
+
+/// An expert's curve for more and for fewer rows than any had, by what those who compute experts can multiply and read.
 Curve CostFinder::continued(Curve expert) const {
   constexpr double kReached = 0.5;  // of the roof, by products of many rows
   const CaptureInfo& info = input_.capture.info;
-  double flop = 0;
-  for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown})
-    if (const OperatorFacts* facts = find_operator(info.model.operators, zone)) flop += facts->flop.per_row;
+  double flop = 0, bytes = 0;
+  for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown}) {
+    const OperatorFacts* facts = find_operator(info.model.operators, zone);
+    if (facts != nullptr) flop += facts->flop.per_row, bytes += facts->bytes.per_b;
+  }
+  if (!expert.points.empty() && bytes > 0 && info.read_bytes_per_s > 0) {
+    const double least = std::min(expert.points.front().seconds, bytes / info.read_bytes_per_s);
+    expert.points.insert(expert.points.begin(), {0, least});
+  }
   const double threads = costs_.worker_ranks.empty() ? 1 : worker_thread_share();
   return with_roof(std::move(expert), flop, kReached * threads * info.flops_per_s);
 }

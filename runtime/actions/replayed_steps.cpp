@@ -16,21 +16,6 @@ namespace {
 
 double to_s(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-/// Which of the parts a slice of the coordinator's belongs to.
-double StepParts::*part_of(const Slice& slice, bool has_workers) {
-  const ZoneInfo& zone = zone_info(slice.zone);
-  if (is_peer_wait(slice.zone)) return &StepParts::exchange;
-  switch (zone.part) {
-    case Part::kSharedExpert: return &StepParts::shared;
-    case Part::kHead:
-    case Part::kSample: return &StepParts::head;
-    case Part::kExperts: return &StepParts::experts;
-    case Part::kDispatch:
-    case Part::kCombine: return has_workers ? &StepParts::exchange : &StepParts::experts;
-    default: return &StepParts::own;
-  }
-}
-
 /// Slices of an operator on a rank, of about as many rows: what each should take by its rows and its second count, and by how
 /// much quick ones are quicker than that.
 class LikeSlices {
@@ -118,6 +103,19 @@ void set_busy_times(const ReportInput& input, Calls& calls) {
 
 }  // namespace
 
+double StepParts::*part_of(Zone zone, bool has_workers) {
+  if (is_peer_wait(zone)) return &StepParts::exchange;
+  switch (zone_info(zone).part) {
+    case Part::kSharedExpert: return &StepParts::shared;
+    case Part::kHead:
+    case Part::kSample: return &StepParts::head;
+    case Part::kExperts: return &StepParts::experts;
+    case Part::kDispatch:
+    case Part::kCombine: return has_workers ? &StepParts::exchange : &StepParts::experts;
+    default: return &StepParts::own;
+  }
+}
+
 void StepParts::add(const StepParts& other, double weight) {
   own += weight * other.own;
   shared += weight * other.shared;
@@ -142,7 +140,7 @@ std::vector<ReplayedStep> replay_steps(const ReportInput& input) {
   for_each_step_slice(timeline, [&](std::size_t i, const Slice& slice) {
     if (slice.zone == Zone::kDraft) drafting_step = i, drafting_until = slice.end_ns;
     const bool is_draft = drafting_step == i && slice.begin_ns < drafting_until;
-    const auto part = is_draft ? &StepParts::draft : part_of(slice, has_workers);
+    const auto part = is_draft ? &StepParts::draft : part_of(slice.zone, has_workers);
     const double seconds = to_s(slice.self_ns);
     steps[i].parts.*part += seconds;
     steps[i].quiet.*part += seconds * (slice.zone == Zone::kStep ? 1 : like.share(0, slice));

@@ -23,6 +23,9 @@ struct StepParts {
   void add(const StepParts& other, double weight = 1);
 };
 
+/// Which of the parts a zone of the coordinator's belongs to.
+double StepParts::*part_of(Zone zone, bool has_workers);
+
 /// One of timeline.steps.
 struct ReplayedStep {
   std::size_t index = 0;   // into timeline.steps
