@@ -88,19 +88,21 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
   // Rows of a sequence are fewer than 1 + K where a text ends or nothing was found to guess.
   const double tried_share = std::min(1.0, (captured_rows - 1) / static_cast<double>(now->count));
   PlanReplay model(replay);
-  const auto seconds_of = [&](double num_drafts) {
+  const auto tokens_of = [&](std::size_t num_drafts) { return 1 + tried_share * (acceptance.tokens(num_drafts) - 1); };
+  const auto seconds_of = [&](std::size_t drafts) {
+    const auto num_drafts = static_cast<double>(drafts);
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
     return model.decode_seconds(c, std::llround(sequences * (1 + tried_share * num_drafts))) +
+           sequences * tokens_of(drafts) * replay.token_s() +
            all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };
-  const auto tokens_of = [&](std::size_t num_drafts) { return 1 + tried_share * (acceptance.tokens(num_drafts) - 1); };
   const auto count = static_cast<std::size_t>(now->count);
-  const double before = seconds_of(static_cast<double>(count)) / tokens_of(count);
+  const double before = seconds_of(count) / tokens_of(count);
   std::size_t best = count;
   double least = before;
   for (std::size_t k = 0; k <= kMost; ++k) {
-    const double of_token = seconds_of(static_cast<double>(k)) / tokens_of(k);
+    const double of_token = seconds_of(k) / tokens_of(k);
     if (of_token < least) least = of_token, best = k;
   }
   if (best == count) return;
@@ -130,7 +132,7 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
   const Saving saving{.before_s = group->seconds,
                       .after_s = group->seconds * least / before,
                       .all_saved_s = group->seconds * (1 - least / before),
-                      .self_error = seconds_of(static_cast<double>(count)) * all.steps / all.seconds - 1,
+                      .self_error = seconds_of(count) * all.steps / all.seconds - 1,
                       .noise = group->noise,
                       .doubt = kDoubt};
   if (set_saving(p.action, group->tokens_per_s(), true, saving)) proposals.push_back(std::move(p));

@@ -26,7 +26,14 @@ CaptureReplay::CaptureReplay(const ReportInput& captured)
       groups(find_step_groups(captured, steps)),
       routing(routing_of(captured.capture)),
       costs(routing.steps.empty() ? std::nullopt : find_replay_costs(captured, steps, calls, routing.shape)) {
-  for (const ReplayedStep& step : steps) steps_s_ += step.parts.sum();
+  double sample_s = 0, tokens = 0;
+  for (const ReplayedStep& step : steps) {
+    steps_s_ += step.parts.sum();
+    if (step.prefill_rows > 0) continue;
+    sample_s += step.parts.sample;
+    tokens += static_cast<double>(input.timeline.steps[step.index].num_useful());
+  }
+  if (tokens > 0) token_s_ = sample_s / tokens;
 }
 
 std::string CaptureReplay::setting(const std::string& option, const std::string& otherwise) const {
@@ -53,7 +60,7 @@ PlanReplay::PlanReplay(const CaptureReplay& replay, std::vector<PlanHost> hosts)
 
 double PlanReplay::seconds(const StepGroup& group, PlanCase c) {
   double sum = times(group, std::move(c)).sum();
-  for (const std::size_t i : group.steps) sum += replay_.steps[i].parts.draft;
+  for (const std::size_t i : group.steps) sum += replay_.steps[i].parts.draft + replay_.steps[i].parts.sample;
   return sum;
 }
 

@@ -28,9 +28,11 @@ struct CaptureReplay {
   std::string setting(const std::string& option, const std::string& otherwise = "") const;
   int64_t setting_number(const std::string& option, int64_t otherwise) const;
   double steps_s() const { return steps_s_; }
+  /// What choosing a token and handing it out takes, on average of steps that decode.
+  double token_s() const { return token_s_; }
 
  private:
-  double steps_s_ = 0;
+  double steps_s_ = 0, token_s_ = 0;
 };
 
 /// The captured steps by a plan's model, with the costs of the capture or with others.
@@ -43,9 +45,9 @@ class PlanReplay {
   /// Seconds of the group's steps in the configuration, whose sizes are the steps'. Throws Error{kInvalidArgument} for one
   /// that cannot be.
   double seconds(const StepGroup& group, PlanCase c);
-  /// Where they go, without guesses.
+  /// Where they go, without guesses and choosing tokens, which take as long in any configuration.
   StepTimes times(const StepGroup& group, PlanCase c);
-  /// Of one step that decodes so many rows, without guesses, and of one that computes so many of a prompt.
+  /// Of one step that decodes so many rows, without guesses and choosing tokens, and of one that computes so many of a prompt.
   double decode_seconds(PlanCase c, int64_t batch);
   double prefill_seconds(PlanCase c, int64_t rows);
   /// In the one that was captured.

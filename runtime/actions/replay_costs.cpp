@@ -1,6 +1,8 @@
 #include "runtime/actions/replay_costs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -53,6 +55,7 @@ class CostFinder {
  private:
   void find_workers();
   void find_model();
+  double count_sent_rows() const;
   void find_bytes();
   bool is_saturated() const;
   double busy_share(int32_t rank) const;
@@ -62,6 +65,7 @@ class CostFinder {
   Curve part_curve(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const;
   Curve exchange_curve(bool with_decode, bool with_prefill) const;
   double link_slope() const;
+  double quickest_way_s() const;
   double serial_factor() const;
   double worker_thread_share() const;
   double read_s(double StepParts::*part) const;
@@ -109,14 +113,31 @@ void CostFinder::find_model() {
   m.num_layers = std::max<int64_t>(m.num_expert_layers, std::ssize(info.model.layer_types));
   m.num_experts = shape_.num_experts;
   m.top_k = shape_.top_k;
-  double sent = 0, rows_sent = 0, back = 0, rows_back = 0;
+  double sent = 0, back = 0, rows_back = 0;
   for (const Message& message : input_.timeline.messages)
     (message.is_dispatch ? sent : back) += static_cast<double>(message.bytes);
-  for (const Slice& slice : input_.timeline.slices)
-    if (slice.zone == Zone::kDispatch) rows_sent += slice.a;
   for (const ExpertCall& call : calls_) rows_back += call.rank > 0 ? call.rows : 0;
+  const double rows_sent = count_sent_rows();
   m.row_out_bytes = rows_sent > 0 ? sent / rows_sent : 0;
+  if (costs_.captured.adds_on_workers) rows_back = rows_sent;  // one for each token that a worker got
   m.row_in_bytes = rows_back > 0 ? back / rows_back : 0;
+}
+
+/// Rows that went to workers: each of a token once, however many of its experts live there.
+double CostFinder::count_sent_rows() const {
+  std::map<std::pair<std::size_t, int32_t>, std::pair<double, double>> asked;  // by step and rank: rows of experts, calls
+  for (const ExpertCall& call : calls_) {
+    if (call.rank <= 0) continue;
+    auto& [rows, count] = asked[{call.step, call.rank}];
+    rows += call.rows, count += 1;
+  }
+  double sent = 0;
+  for (const auto& [key, sum] : asked) {
+    const double tokens = steps_[key.first].rows() * std::min(1.0, layers() / sum.second);  // of a call; halves have fewer
+    const double share = std::min(1.0, sum.first / std::max(1.0, sum.second * tokens * real(shape_.top_k)));
+    sent += sum.second * tokens * (1 - std::pow(1 - share, real(shape_.top_k)));
+  }
+  return sent;
 }
 
 void CostFinder::find_bytes() {
@@ -190,7 +211,22 @@ Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
     const double beside = std::max(0.0, step.parts.exchange + hidden - step_longest_[i]);
     times.push_back({step_bytes_[i] / layers(), beside / layers()});
   }
-  return with_slope(mean_curve(times), link_slope());
+  Curve curve = with_slope(mean_curve(times), link_slope());
+  if (!curve.points.empty() && curve.points.front().size == 0 && !costs_.is_together)
+    curve.points.front().seconds = std::min(curve.points.front().seconds, quickest_way_s());
+  return curve;
+}
+
+/// What an exchange takes beside work with the worker whose way is the shortest, on average: what any worker's takes whatever
+/// its bytes is no more.
+double CostFinder::quickest_way_s() const {
+  std::map<int32_t, SizedTime> ways;  // of each worker, counts and sums
+  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list)
+    for (const Reply& reply : exchanges.replies_of(exchange))
+      if (reply.rows > 0) ways[reply.rank].size += 1, ways[reply.rank].seconds += 1e-9 * static_cast<double>(reply.way_ns());
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [rank, way] : ways) least = std::min(least, way.seconds / way.size);
+  return least;
 }
 
 /// Seconds for each byte of an exchange, by messages of unlike sizes: rows that go out have fewer bytes than those that come
@@ -335,10 +371,6 @@ std::optional<ReplayCosts> CostFinder::find() {
   find_workers();
   if (std::ssize(costs_.worker_ranks) > std::min(kMaxWorkers, shape_.num_experts)) return {};
   costs_.is_together = !costs_.worker_ranks.empty() && share_cores(input_) && is_saturated();
-  find_model();
-  find_bytes();
-  fit_host();
-  if (!costs_.is_together) fit_workers();
   const auto setting = [&](const char* name) {
     const auto found = info.settings.find(name);
     return found == info.settings.end() ? std::string() : found->second;
@@ -346,14 +378,10 @@ std::optional<ReplayCosts> CostFinder::find() {
   costs_.captured.workers = std::ssize(costs_.worker_ranks);
   costs_.captured.adds_on_workers = setting("--combine") == "fast";
   costs_.captured.micro_batch_rows = setting("--micro-batch").empty() ? 0 : std::atoll(setting("--micro-batch").c_str());
-  if (costs_.captured.adds_on_workers) {
-    // Rows back are fewer than those that were computed: one a token that a worker got.
-    double back = 0, rows = 0;
-    for (const Message& message : input_.timeline.messages)
-      back += message.is_dispatch ? 0 : static_cast<double>(message.bytes);
-    for (const Slice& slice : input_.timeline.slices) rows += slice.zone == Zone::kDispatch ? slice.a : 0;
-    if (rows > 0) costs_.model.row_in_bytes = back / rows;
-  }
+  find_model();
+  find_bytes();
+  fit_host();
+  if (!costs_.is_together) fit_workers();
   return std::move(costs_);
 }
 

@@ -105,10 +105,11 @@ void set_busy_times(const ReportInput& input, Calls& calls) {
 
 double StepParts::*part_of(Zone zone, bool has_workers) {
   if (is_peer_wait(zone)) return &StepParts::exchange;
+  if (zone == Zone::kPublish) return &StepParts::sample;
   switch (zone_info(zone).part) {
     case Part::kSharedExpert: return &StepParts::shared;
-    case Part::kHead:
-    case Part::kSample: return &StepParts::head;
+    case Part::kHead: return &StepParts::head;
+    case Part::kSample: return &StepParts::sample;
     case Part::kExperts: return &StepParts::experts;
     case Part::kDispatch:
     case Part::kCombine: return has_workers ? &StepParts::exchange : &StepParts::experts;
@@ -120,6 +121,7 @@ void StepParts::add(const StepParts& other, double weight) {
   own += weight * other.own;
   shared += weight * other.shared;
   head += weight * other.head;
+  sample += weight * other.sample;
   draft += weight * other.draft;
   experts += weight * other.experts;
   exchange += weight * other.exchange;

@@ -55,7 +55,8 @@ StepClock::Plan plan_of(const CaptureReplay& replay) {
   return [&replay, model](double rows, bool is_decode) {
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
-    return is_decode ? model->decode_seconds(c, std::llround(rows)) : model->prefill_seconds(c, std::llround(rows));
+    if (!is_decode) return model->prefill_seconds(c, std::llround(rows));
+    return model->decode_seconds(c, std::llround(rows)) + rows * replay.token_s();
   };
 }
 

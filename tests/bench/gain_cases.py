@@ -52,9 +52,14 @@ class Case:
     bench: tuple = ()  # arguments of `ferry bench`, which is the load in the place of served requests
 
 
-def alone(*arguments, threads=2):
-    """One rank: what schedules and how much is computed decide."""
+def alone(*arguments, threads=1):
+    """One rank: what schedules and how much is computed decide. One thread, so that clients have a core of their own."""
     return Setting(1, threads, arguments)
+
+
+def plain(*arguments, **setting):
+    """A server that tries no drafts: `auto` would try some on one side and none on the other."""
+    return Setting(arguments=("--speculate", "0", *arguments), **setting)
 
 
 def slowed(*arguments):
@@ -66,13 +71,14 @@ def bench(prompts, batches, tokens=24):
     return ("-p", str(prompts), "-b", str(batches), "-n", str(tokens), "-r", "12")
 
 
+ONE = {"ranks": 1, "threads": 1}
 PROMPTS, TALK = (6, 512, 4), (8, 16, 400)
 DECODE, PREFILL = "decode ×{} tokens/s".format, "prefill {} tokens/s".format
 CASES = {
     # Long prompts in steps of few rows.
-    "small_budget": Case("--token-budget", alone("--token-budget", "80"), alone("--token-budget", "1024"), "TTFT p50 ms", PROMPTS),
-    "small_chunk": Case("--prefill-chunk", alone("--prefill-chunk", "16"), alone("--prefill-chunk", "512"), "TTFT p50 ms", (2, 512, 16)),
-    "small_pieces": Case("--prefill-chunk", alone("--prefill-chunk", "16"), alone("--prefill-chunk", "512"), PREFILL(512), bench=bench(512, 1)),
+    "small_budget": Case("--token-budget", plain("--token-budget", "80", **ONE), plain("--token-budget", "1024", **ONE), "TTFT p50 ms", PROMPTS),
+    "small_chunk": Case("--prefill-chunk", plain("--prefill-chunk", "16", **ONE), plain("--prefill-chunk", "512", **ONE), "TTFT p50 ms", (2, 512, 16)),
+    "small_pieces": Case("--prefill-chunk", alone("--prefill-chunk", "8"), alone("--prefill-chunk", "512"), PREFILL(512), bench=bench(512, 1)),
     # Random prompts, sampled: few guesses are right. The likeliest tokens repeat themselves: nearly all are.
     "many_drafts": Case("--speculate", alone("--speculate", "8"), alone("--speculate", "1"), load=TALK),
     "few_drafts": Case("--speculate", alone("--speculate", "ngram:1"), alone("--speculate", "ngram:6"), load=(2, 16, 400, 0.0)),
@@ -82,10 +88,10 @@ CASES = {
     "slow_rank": Case("-np", slowed(), Setting(2), PREFILL(256), model="wide", bench=bench(256, 1)),
     "width_8": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w8a8"), DECODE(2), model="wide", bench=bench(64, 2)),
     "width_4": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w4a8"), DECODE(2), model="wide", bench=bench(64, 2)),
-    "many_ranks": Case("-np", Setting(ranks=5), alone(threads=1), DECODE(8), bench=bench(64, 8)),
-    "few_threads": Case("--threads", alone(threads=1), alone(), PREFILL(256), bench=bench(256, 8)),
-    "starved": Case("--max-seqs", alone("--max-seqs", "2"), alone("--max-seqs", "16"), load=(12, 16, 200)),
-    "slow_link": Case("--combine", Setting(transport="gloo"), Setting(transport="gloo", arguments=("--combine", "fast")), load=TALK, link_rate="50mbit"),
+    "many_ranks": Case("-np", Setting(ranks=5), alone(), DECODE(8), bench=bench(64, 8)),
+    "few_threads": Case("--threads", alone(), alone(threads=2), PREFILL(256), bench=bench(256, 8)),
+    "starved": Case("--max-seqs", plain("--max-seqs", "2", **ONE), plain("--max-seqs", "16", **ONE), load=(12, 16, 200)),
+    "slow_link": Case("--combine", plain(transport="gloo"), plain("--combine", "fast", transport="gloo"), load=TALK, link_rate="50mbit"),
 }
 
 
