@@ -10,6 +10,7 @@
 #include "profiler/report/lost_time/exchanges.h"
 #include "profiler/report/lost_time/expert_load.h"
 #include "profiler/report/lost_time/lost_time.h"
+#include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/cost_curves.h"
 #include "runtime/actions/nonnegative_fit.h"
@@ -217,15 +218,15 @@ Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
   return curve;
 }
 
-/// What an exchange takes beside work with the worker whose way is the shortest, on average: what any worker's takes whatever
-/// its bytes is no more.
+/// What an exchange takes beside work with the worker whose way is the shortest, were each as quick as the first quarter: what
+/// any worker's takes whatever its bytes is no more.
 double CostFinder::quickest_way_s() const {
-  std::map<int32_t, SizedTime> ways;  // of each worker, counts and sums
+  std::map<int32_t, std::vector<double>> ways;  // of each worker
   for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list)
     for (const Reply& reply : exchanges.replies_of(exchange))
-      if (reply.rows > 0) ways[reply.rank].size += 1, ways[reply.rank].seconds += 1e-9 * static_cast<double>(reply.way_ns());
+      if (reply.rows > 0) ways[reply.rank].push_back(1e-9 * static_cast<double>(reply.way_ns()));
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& [rank, way] : ways) least = std::min(least, way.seconds / way.size);
+  for (const auto& [rank, seconds] : ways) least = std::min(least, percentile(seconds, 0.25));
   return least;
 }
 

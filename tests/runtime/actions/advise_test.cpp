@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/report/findings/action_text.h"
+#include "runtime/actions/plan_replay.h"
 #include "tests/runtime/actions/replay_fixture.h"
 
 namespace ferry {
@@ -111,6 +112,38 @@ TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
   const double before = 100 + 160 + 30 + 16 * 20 + 32 * 2, after = 100 + 40 + 30 + 8 * 20 + 8 * 2;
   EXPECT_NEAR(action->before, 4e6 / before, 0.01 * action->before);
   EXPECT_NEAR(action->after, 4e6 / after, 0.12 * action->after) << all_actions(findings);
+}
+
+/// Choosing tokens takes as long where fewer rows give as many.
+TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
+  constexpr double kSample = 100;
+  KnownCapture run({.num_workers = 0, .sample_us = kSample});
+  run.info().settings["--speculate"] = "3";
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t begin = run.now();
+    run.step(Phase::kDecode, 16, 4);
+    for (uint32_t r = 0; r < 4; ++r)
+      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(3, 0), {run.num_steps() - 1, kNoLayer});
+    run.step(Phase::kPrefill, 64, 1);
+  }
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "drafts");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  const double after = 100 + 40 + 30 + 8 * 20 + 8 * 2 + 4 * kSample;
+  EXPECT_NEAR(action->after, 4e6 / after, 0.08 * action->after) << all_actions(findings);
+}
+
+/// Eight rows go to two workers with half of their experts each: three of four have one there. The way of the quick one bounds
+/// what an exchange takes whatever its bytes.
+TEST(ReplayCostsTest, WaysAndRowsOfWorkersAreTakenApart) {
+  KnownCapture run({.num_workers = 2, .link_us = 40, .slow_way = {1, 20}});
+  for (int i = 0; i < 100; ++i) run.step(Phase::kDecode, 8, 8);
+  const ReportInput input(run.take());
+  const CaptureReplay replay(input);
+  ASSERT_TRUE(replay.costs.has_value());
+  EXPECT_NEAR(replay.costs->model.row_out_bytes, 801.0 / 6, 0.02 * 801 / 6);
+  EXPECT_NEAR(replay.costs->model.row_in_bytes, 801.0 / 8, 0.02 * 801 / 8);
+  EXPECT_NEAR(1e6 * replay.costs->hosts.front().handling.at(0), 40, 1);
 }
 
 TEST(AdviseTest, SmallPiecesOfPromptsAreFewerAndLarger) {

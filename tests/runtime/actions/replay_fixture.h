@@ -18,6 +18,8 @@ struct KnownRun {
   double expert_us = 20, expert_row_us = 2;  // of an expert with rows, and of each of these
   double link_us = 40;                       // what an exchange takes beside the slowest worker
   std::vector<double> slow;                  // [num_workers] times as long; empty: all alike
+  std::vector<double> slow_way;              // [num_workers] times as long on their way; empty: all alike
+  double sample_us = 0;                      // of each sequence that decodes
   int32_t hot_worker = -1;                   // all rows take its first two experts in three of four steps
   int64_t wiggle_us = 0;                     // by which every other step's own work is longer
   bool rows_are_drafts = false;
@@ -98,12 +100,13 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     for (std::size_t w = 1; w < busy.size(); ++w) {
       const auto r = static_cast<int32_t>(w);
       if (!run_.slow.empty()) busy[w] *= run_.slow[w - 1];
-      const uint64_t arrived = posted + ns(run_.link_us / 2), replied = arrived + ns(busy[w]);
+      const double way_us = run_.link_us / 2 * (run_.slow_way.empty() ? 1 : run_.slow_way[w - 1]);
+      const uint64_t arrived = posted + ns(way_us), replied = arrived + ns(busy[w]);
       const uint32_t bytes = 100 * worker_rows[w] + 1;
       small_.span(0, Zone::kDispatchSend, posted, arrived, bytes, static_cast<uint32_t>(w), {s, 0});
       small_.span(r, Zone::kDispatchReceive, posted, arrived, bytes, 0, {s, 0});
       if (worker_rows[w] > 0) small_.span(r, Zone::kGroupedGateUp, arrived, replied, worker_rows[w], touched[w], {s, 0});
-      const uint64_t back = replied + ns(run_.link_us / 2), seen = std::max(now_, back);
+      const uint64_t back = replied + ns(way_us), seen = std::max(now_, back);
       small_.span(r, Zone::kCombineSend, replied, back, bytes, 0, {s, 0});
       small_.span(0, Zone::kCombineReceive, posted, seen, bytes, static_cast<uint32_t>(w), {s, 0});
       small_.span(0, Zone::kRankRows, seen, seen, worker_rows[w], static_cast<uint32_t>(w), {s, 0});
@@ -113,6 +116,11 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
   }
   small_.span(0, Zone::kLmHead, now_, now_ + ns(run_.head_us), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
   now_ += ns(run_.head_us);
+  if (run_.sample_us > 0) {
+    const double sample = run_.sample_us * static_cast<double>(sequences);
+    small_.span(0, Zone::kSample, now_, now_ + ns(sample), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
+    now_ += ns(sample);
+  }
   small_.step(s, phase, begin, now_, a, static_cast<uint32_t>(sequences));
   const double took = static_cast<double>(now_ - begin) / 1000;
   now_ += 1000;
