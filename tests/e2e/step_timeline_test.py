@@ -245,7 +245,7 @@ class StepTimelineTest(traced_page.TracedPageTest):
     def test_search_jumps(self):
         number = self.a_decode_step()
         wanted = {
-            f"step {number}": f"location.hash === '#step-{number}'",
+            f"step {number}": f"location.hash === '#step-{number}' && document.activeElement.matches('#timeline canvas')",
             "lm_head": "document.activeElement.matches('#view-operator tr.found') && document.activeElement.cells[0].textContent === 'MatMul.lm_head'",
             "layer 3": "document.activeElement.matches('#view-layer tr.found') && document.activeElement.cells[0].textContent === '3'",
             "expert load": "location.hash === '#view-expert'",
