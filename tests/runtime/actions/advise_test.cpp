@@ -119,6 +119,8 @@ TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
   constexpr double kSample = 100;
   KnownCapture run({.num_workers = 0, .sample_us = kSample});
   run.info().settings["--speculate"] = "3";
+  run.info().read_bytes_per_s = 1e9;
+  run.info().model.operators = {{.zone = Zone::kLmHead, .bytes = {.fixed = 30e3}}};  // the head reads 30 us, and is that
   for (int i = 0; i < 40; ++i) {
     const uint64_t begin = run.now();
     run.step(Phase::kDecode, 16, 4);
