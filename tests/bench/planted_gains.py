@@ -7,7 +7,7 @@
 Every case (gain_cases.py) is a configuration with a fault, its remedy, and the figure that is to get better. Both serve the same
 steady load, in turn; the figure is the server's own sums (/metrics) over --seconds without a profile, after which one is taken. Where
 clients make no difference, the load is `ferry bench`, whose steps are the same every time. The measured gain is the median over the pairs, with the interval that order statistics give (95 % from six pairs on). The profile of the
-faulty configuration predicts: an action whose option is the case's, whose value is then the remedy. What it calls its figure is taken from
+faulty configuration predicts: an action whose option is the case's; its own value where that is proposed, else the best one, is then the remedy. What it calls its figure is taken from
 `ferry trace verify` on both profiles where the server has no sum of it. Its error is |predicted - measured| / measured gain; beside it
 stands by how much the predicted figure itself is off. A case is right if the gain's error is at most 25 %.
 
@@ -65,9 +65,11 @@ class Run:
                 link.end()
             job.end()
 
-    def action(self, option):
-        """What the profile says of the option: its best action, or None."""
-        return next((action for action in self.report.actions if action["option"] == option and action["before"]), None)
+    def action(self, case):
+        """What the profile says of the case's option: its action with the case's own remedy, else its best, or None."""
+        found = [action for action in self.report.actions if action["option"] == case.option and action["before"]]
+        own = [action for action in found if str(action["to"]) in case.after.arguments]
+        return next(iter(own + found), None)
 
 
 def gain_of(metric, before, after):
@@ -101,7 +103,7 @@ def interval(values):
 
 def predictions(case, runs, to):
     """Of the faulty runs' actions on the case's option with the value that was tried: (metric, predicted after / before)."""
-    found = [action for action in (run.action(case.option) for run in runs) if action and str(action["to"]) == to]
+    found = [action for action in (run.action(case) for run in runs) if action and str(action["to"]) == to]
     return [(action["metric"], action["after"] / action["before"]) for action in found]
 
 
@@ -161,7 +163,7 @@ def run_case(options, folder, name):
     for pair in range(options.pairs):
         befores.append(Run(options, folder, case, case.before, folder.capture(name, "before", pair)))
         if remedy is None:
-            action = befores[0].action(case.option)
+            action = befores[0].action(case)
             to = str(action["to"]) if action else None
             remedy = case.before.changed(case.option, to) if action else case.after
         afters.append(Run(options, folder, case, remedy, folder.capture(name, "after", pair)))

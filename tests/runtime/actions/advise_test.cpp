@@ -135,6 +135,26 @@ TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
   EXPECT_NEAR(action->after, 4e6 / after, 0.08 * action->after) << all_actions(findings);
 }
 
+/// Sixteen experts of 20 MB are read in 20 us each at 1 TB/s, and take 2 us for their row. Codes of 4 bits are read in 0.28
+/// of that, which counts for half of the rest, too, but taken apart no faster than a fifth of the processor's multiply-adds.
+TEST(AdviseTest, CodesAreReadQuicklyAndTakenApartSlowly) {
+  for (const double taken_apart_us : {0.0, 18.0}) {
+    KnownCapture run({.num_workers = 0});
+    run.info().read_bytes_per_s = 1e12;
+    run.info().flops_per_s = taken_apart_us > 0 ? 2 * 10e6 / (0.2 * taken_apart_us * 1e-6) : 0;
+    run.info().model.operators = {{.zone = Zone::kGroupedGateUp, .factors = Factors::kValues, .bytes = {.per_b = 20e6}}};
+    for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
+    const std::vector<Finding> findings = advise(run.take());
+    double after = 0;
+    for (const Finding& finding : findings)
+      for (const Action& action : finding.actions)
+        if (action.to == "w4a8") after = action.after;
+    const double left = std::max(352 - 336 * 0.72, 16 * taken_apart_us);
+    EXPECT_NEAR(after, 8e6 / (100 + 80 + 30 + left), 0.01 * after) << all_actions(findings);
+    EXPECT_GT(after, 0) << all_actions(findings);
+  }
+}
+
 /// Eight rows go to two workers with half of their experts each: three of four have one there. The way of the quick one bounds
 /// what an exchange takes whatever its bytes.
 TEST(ReplayCostsTest, WaysAndRowsOfWorkersAreTakenApart) {
