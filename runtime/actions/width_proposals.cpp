@@ -17,7 +17,7 @@ struct Width {
   double bytes_of_bf16;  // scales included
   double passed;  // weights a second of few rows, over the multiply-adds of the roof: codes have to be taken apart; 0: all
 };
-// A fifth: one and two Zen 5 cores took 18 G weights a second each where they multiply 117 G values.
+// A fifth: one and two Zen 4 cores took 18 G weights a second each where they multiply 117 G values.
 constexpr std::array<Width, 2> kWidths{{{"w8a8", 0.52, 0}, {"w4a8", 0.28, 0.2}}};
 
 /// Whether `--quantize` changes what the operator multiplies with.
