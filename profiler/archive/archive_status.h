@@ -11,8 +11,8 @@ struct ArchiveStatus {
   StepDrift drift{};
   int64_t num_kept = 0;   // steps in the archive
   int64_t num_bytes = 0;  // of them
-  int64_t num_left_out =
-      0;  // since the start: steps to be kept that could not be collected or written, or came faster than they could
+  /// Since the start: steps to be kept that could not be collected or written, or came faster than they could.
+  int64_t num_left_out = 0;
 };
 
 }  // namespace ferry
