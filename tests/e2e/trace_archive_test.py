@@ -127,14 +127,14 @@ class ArchiveTest(ferry_job.JobTest):
         time.sleep(0.3)
         os.kill(victim, signal.SIGCONT)
 
-        def kept():
+        def kept():  # on a busy machine others may be long, too
             return [step for step in self.ask("--last", "1h")[1] if step["why"] in ("stopped", "long") and float(step["ms"]) > 200]
 
-        self.assertTrue(wait_until(kept, 30), job.log())
-        moment = kept()[0]["time"]
-        _, steps, answer = self.ask("--at", moment[:19].replace(" ", "T"), "--phase", "decode", "--slowest", "1")
-        self.assertIn(steps[0]["why"], ("stopped", "long"))
-        self.assertTrue([f for f in answer["findings"] if f["kind"] == "stopped" and f["rank"] == 2], answer["findings"])
+        def is_told(step):
+            _, steps, answer = self.ask("--at", step["time"][:19].replace(" ", "T"), "--phase", "decode", "--slowest", "1")
+            return steps[0]["why"] in ("stopped", "long") and any(f["kind"] == "stopped" and f["rank"] == 2 for f in answer["findings"])
+
+        self.assertTrue(wait_until(lambda: any(map(is_told, kept())), 30), (kept(), job.log()))
         call.cancel()
 
     def test_the_bound_holds_and_a_kill_in_the_middle_costs_no_segment(self):
