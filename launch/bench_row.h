@@ -33,8 +33,8 @@ struct BenchRow {
   Work work;  // of a token
   Roofs roofs;
   WarmUp warm_up;
-  TransportCount transport;                // of all repetitions
-  std::optional<RecordingCost> recording;  // if that was asked for
+  TransportCount transport;               // of all repetitions
+  std::optional<MeasuredCost> recording;  // if that was asked for
 
   RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
   bool is_possible() const { return share().nearer() <= kMostShare; }

@@ -1,10 +1,12 @@
 #include "launch/recording_cost.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "launch/sample.h"
 
@@ -25,11 +27,39 @@ std::size_t num_left_out(std::size_t count) {
   return r == 0 ? 0 : r - 1;
 }
 
+/// Of each token on average, while the work runs for so long.
+double seconds_each(const RecordedWork& work, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  double sum = 0;
+  int64_t runs = 0;
+  for (; runs == 0 || std::chrono::duration<double>(Clock::now() - begin).count() < seconds; ++runs) sum += 1 / work.rate();
+  return sum / static_cast<double>(runs);
+}
+
+double measure_window(const RecordedWork& work, bool is_recorded, MeasuredWindow window) {
+  if (is_recorded) work.start();
+  seconds_each(work, window.settle_s);
+  const double found = seconds_each(work, window.timed_s);
+  if (is_recorded) work.stop();
+  return found;
+}
+
 }  // namespace
 
-RecordingCost summarise_pairs(std::vector<double> pairs) {
+MeasuredCost measure_pairs(const RecordedWork& work, int64_t num_pairs, MeasuredWindow window) {
+  std::vector<double> pairs;
+  for (int64_t i = 0; i < num_pairs; ++i) {
+    const bool is_second = i % 2 == 0;  // the recorded one
+    const double first = measure_window(work, !is_second, window), second = measure_window(work, is_second, window);
+    pairs.push_back((is_second ? second / first : first / second) - 1);
+  }
+  return summarise_pairs(std::move(pairs));
+}
+
+MeasuredCost summarise_pairs(std::vector<double> pairs) {
   if (pairs.empty()) throw std::invalid_argument("no pairs");
-  RecordingCost cost{.pairs = pairs, .median = summarise(pairs).median};
+  MeasuredCost cost{.pairs = pairs, .median = summarise(pairs).median};
   std::ranges::sort(pairs);
   const std::size_t left_out = num_left_out(pairs.size());
   cost.low = pairs[left_out];
@@ -37,13 +67,13 @@ RecordingCost summarise_pairs(std::vector<double> pairs) {
   return cost;
 }
 
-void print_recording_cost(const RecordingCost& cost) {
+void print_recording_cost(const MeasuredCost& cost) {
   std::printf("%24s recording it takes %+.2f %% (%+.2f to %+.2f, %zu pairs)\n", "", 100 * cost.median, 100 * cost.low,
               100 * cost.high, cost.pairs.size());
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json recording_cost_json(const RecordingCost& cost) {
+nlohmann::ordered_json recording_cost_json(const MeasuredCost& cost) {
   return {{"median", cost.median}, {"low", cost.low}, {"high", cost.high}, {"pairs", cost.pairs}};
 }
 

@@ -1,10 +1,8 @@
 #include "launch/traced_run.h"
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/roof.h"
 #include "profiler/export/capture_files.h"
@@ -14,13 +12,6 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-}  // namespace
 
 void note_roofs(Engine& engine) {
   constexpr int64_t kStreamBytes = int64_t{512} << 20, kSpareBytes = int64_t{2} << 30;
@@ -49,29 +40,11 @@ Capture finish_trace(Engine& engine) {
   return std::move(*capture);
 }
 
-RecordingCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate) {
-  constexpr double kSettleSeconds = 0.1, kWindowSeconds = 0.4;
+MeasuredCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate) {
   recorder().register_thread("engine");
-  const auto seconds_each = [&](double seconds) {
-    double sum = 0;
-    int64_t runs = 0;
-    for (const auto begin = Clock::now(); runs == 0 || since(begin) < seconds; ++runs) sum += 1 / rate();
-    return sum / static_cast<double>(runs);
-  };
-  const auto window = [&](bool is_recorded) {
-    if (is_recorded) engine.trace().start({.level = level});
-    seconds_each(kSettleSeconds);
-    const double found = seconds_each(kWindowSeconds);
-    if (is_recorded) finish_trace(engine);
-    return found;
-  };
-  std::vector<double> pairs;
-  for (int64_t i = 0; i < num_pairs; ++i) {
-    const bool is_second = i % 2 == 0;  // the recorded one
-    const double first = window(!is_second), second = window(is_second);
-    pairs.push_back((is_second ? second / first : first / second) - 1);
-  }
-  return summarise_pairs(std::move(pairs));
+  const RecordedWork work{
+      .start = [&] { engine.trace().start({.level = level}); }, .stop = [&] { finish_trace(engine); }, .rate = rate};
+  return measure_pairs(work, num_pairs);
 }
 
 void write_trace(const std::filesystem::path& directory, Capture capture) {

@@ -24,11 +24,10 @@ void start_trace(Engine& engine, const Options& options);
 /// Ends it and collects every rank's part. For the same thread.
 Capture finish_trace(Engine& engine);
 
-/// `rate`: tokens per second of a run of the work, on all ranks. Every pair is a window of such runs, 0.4 s or one run, inside
-/// a capture of `level` and one outside; which of them comes first changes from pair to pair. What captures hold is given up;
-/// starting them, which takes the recorder's threads some milliseconds beside the first steps, and collecting them is not
-/// timed. For the thread that steps the engine, while no capture runs.
-RecordingCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate);
+/// What captures of `level` cost the work whose `rate` is tokens per second of a run of it, on all ranks. What the captures
+/// hold is given up; starting them, which takes the recorder's threads some milliseconds beside the first steps, and collecting
+/// them is not timed. For the thread that steps the engine, while no capture runs.
+MeasuredCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate);
 
 /// Writes the capture and what is derived from it, and says so on stderr. Throws Error.
 void write_trace(const std::filesystem::path& directory, Capture capture);
