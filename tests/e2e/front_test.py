@@ -236,8 +236,8 @@ class FrontTest(ferry_job.JobTest):
 
     def test_a_killed_coordinator_ends_its_own_streams_alone(self):
         front = self.front()
-        request = lambda i: endless_request(seed=i, max_tokens=1200)
-        body = chat([user(QUESTION)], max_tokens=700, ignore_eos=True)
+        request = lambda i: endless_request(seed=i, max_tokens=3000)  # seconds, so that none is over when the coordinator dies
+        body = chat([user(QUESTION)], max_tokens=3000, ignore_eos=True)
         expected = self.jobs[0].generate(request(0)).token_ids
         calls = [OpenCall(front, request(0)) for _ in range(4)]
         self.assertTrue(all(one.wait_for_token() for one in calls))  # two at each, before there are others
@@ -284,8 +284,8 @@ class FrontTest(ferry_job.JobTest):
 
     def test_a_front_that_is_told_to_leave_lets_streams_end(self):
         front = self.front()
-        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=300, ignore_eos=True))
-        open_call = OpenCall(front, endless_request(max_tokens=300))
+        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=2000, ignore_eos=True))
+        open_call = OpenCall(front, endless_request(max_tokens=2000))
         self.assertTrue(stream.wait_for_event() and open_call.wait_for_token())
         front.process.send_signal(signal.SIGTERM)
         self.assertTrue(stream.wait() and open_call.wait())

@@ -98,7 +98,7 @@ class ArchiveTest(ferry_job.JobTest):
 
     def test_a_capture_beside_it_is_whole(self):
         job = self.serve(3, "--speculate", "0")
-        call = OpenCall(job, endless_request(max_tokens=300))
+        call = OpenCall(job, endless_request(max_tokens=1000))
         self.assertTrue(call.wait_for_token(), call.error)
 
         def post(path, body):
@@ -116,7 +116,7 @@ class ArchiveTest(ferry_job.JobTest):
             self.assertEqual((facts["ranks"], facts["unpaired_transfers"]), ("3", "0"))
         self.assertTrue(call.wait())
         self.assertIsNone(call.error)
-        self.assertEqual(len(call.token_ids), 300)
+        self.assertEqual(len(call.token_ids), 1000)
 
     def test_a_stopped_rank_is_kept_though_it_was_nobodys_turn(self):
         job = self.serve(1_000_000_000, "--speculate", "0", ranks=3)
