@@ -93,8 +93,7 @@ TEST(AdviseTest, ThreadsThatAreMissingAreNamed) {
 }
 
 /// 4 sequences that try 3 drafts each, of which none is ever right: each step gives 4 tokens for 16 rows.
-TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
-  KnownCapture run({.num_workers = 0});
+void draft_in_vain(KnownCapture& run) {
   run.info().settings["--speculate"] = "3";
   for (int i = 0; i < 40; ++i) {
     const uint64_t begin = run.now();
@@ -103,6 +102,11 @@ TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
       run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(3, 0), {run.num_steps() - 1, kNoLayer});
     run.step(Phase::kPrefill, 64, 1);
   }
+}
+
+TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
+  KnownCapture run({.num_workers = 0});
+  draft_in_vain(run);
   const std::vector<Finding> findings = advise(run.take());
   const Action* action = find_action(findings, "drafts");
   ASSERT_NE(action, nullptr) << all_actions(findings);
@@ -118,16 +122,9 @@ TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
 TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
   constexpr double kSample = 100;
   KnownCapture run({.num_workers = 0, .sample_us = kSample});
-  run.info().settings["--speculate"] = "3";
   run.info().read_bytes_per_s = 1e9;
   run.info().model.operators = {{.zone = Zone::kLmHead, .bytes = {.fixed = 30e3}}};  // the head reads 30 us, and is that
-  for (int i = 0; i < 40; ++i) {
-    const uint64_t begin = run.now();
-    run.step(Phase::kDecode, 16, 4);
-    for (uint32_t r = 0; r < 4; ++r)
-      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(3, 0), {run.num_steps() - 1, kNoLayer});
-    run.step(Phase::kPrefill, 64, 1);
-  }
+  draft_in_vain(run);
   const std::vector<Finding> findings = advise(run.take());
   const Action* action = find_action(findings, "drafts");
   ASSERT_NE(action, nullptr) << all_actions(findings);
