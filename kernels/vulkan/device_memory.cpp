@@ -21,10 +21,26 @@ std::size_t aligned(std::size_t size) { return (size + kAlignment - 1) / kAlignm
 
 }  // namespace
 
+/// Memory of the device that counts for a use, or no longer counts for it, while this lives.
+class DeviceMemory::CountedBytes {
+ public:
+  CountedBytes(MemoryUse use, int64_t size) : use_(use), size_(size) { count_device_bytes(use_, size_); }
+  ~CountedBytes() { count_device_bytes(use_, -size_); }
+  CountedBytes(const CountedBytes&) = delete;
+  CountedBytes& operator=(const CountedBytes&) = delete;
+
+ private:
+  const MemoryUse use_;
+  const int64_t size_;
+};
+
 /// A buffer of zeros, known to its memory while it lives.
 class DeviceMemory::Block {
  public:
-  Block(DeviceMemory& memory, std::size_t size) : memory_(memory), buffer_(memory.device_, size, BufferUse::kDevice) {
+  Block(DeviceMemory& memory, std::size_t size, MemoryUse use)
+      : memory_(memory),
+        buffer_(memory.device_, size, BufferUse::kDevice),
+        counted_(use, static_cast<int64_t>(buffer_.size())) {
     const std::lock_guard lock(memory.mutex_);
     memory.blocks_[buffer_.address()] = this;
   }
@@ -38,6 +54,7 @@ class DeviceMemory::Block {
  private:
   DeviceMemory& memory_;
   Buffer buffer_;
+  const CountedBytes counted_;
 };
 
 /// One of the ways to the device: room that the host writes, and commands that copy from there.
@@ -106,20 +123,26 @@ struct DeviceMemory::Cut {
 
 /// A small one, in use.
 struct DeviceMemory::Piece {
-  Piece(DeviceMemory& owner, std::size_t size) : memory(owner), cut(owner.cut(size)) {}
+  Piece(DeviceMemory& owner, std::size_t size)
+      : memory(owner),
+        cut(owner.cut(size)),
+        counted(current_memory_use(), static_cast<int64_t>(size)),
+        left(MemoryUse::kBuffers, -static_cast<int64_t>(size)) {}
   ~Piece() { memory.give_back(cut); }
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
 
   DeviceMemory& memory;
   Cut cut;
+  const CountedBytes counted;
+  const CountedBytes left;  // of the block, which counts whole
 };
 
 DeviceMemory::DeviceMemory(Device& device) : device_(device) {}
 DeviceMemory::~DeviceMemory() = default;
 
-std::shared_ptr<DeviceMemory::Block> DeviceMemory::make_block(std::size_t size) {
-  auto block = std::make_shared<Block>(*this, size);
+std::shared_ptr<DeviceMemory::Block> DeviceMemory::make_block(std::size_t size, MemoryUse use) {
+  auto block = std::make_shared<Block>(*this, size, use);
   take_lane()->clear(block->buffer(), {0, block->buffer().size()});
   return block;
 }
@@ -127,7 +150,7 @@ std::shared_ptr<DeviceMemory::Block> DeviceMemory::make_block(std::size_t size) 
 Storage DeviceMemory::allocate(std::size_t size) {
   const std::size_t room = std::max(aligned(size), kAlignment);
   if (room > kBlockBytes / 4) {
-    auto block = make_block(room);
+    auto block = make_block(room, current_memory_use());
     auto* data = reinterpret_cast<std::byte*>(block->buffer().address());
     return {data, size, Space::kDevice, std::move(block)};
   }
@@ -149,7 +172,8 @@ DeviceMemory::Cut DeviceMemory::cut(std::size_t size) {
   for (const auto& block : shared_) {
     if (std::optional<Cut> cut = cut_from(*block)) return std::move(*cut);
   }
-  return std::move(*cut_from(*shared_.emplace_back(std::make_unique<SharedBlock>(make_block(kBlockBytes)))));
+  return std::move(
+      *cut_from(*shared_.emplace_back(std::make_unique<SharedBlock>(make_block(kBlockBytes, MemoryUse::kBuffers)))));
 }
 
 void DeviceMemory::give_back(Cut& cut) noexcept {

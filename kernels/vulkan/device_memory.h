@@ -11,6 +11,7 @@
 #include "kernels/free_extents.h"
 #include "kernels/memory.h"
 #include "kernels/vulkan/device.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry::vulkan {
 
@@ -41,6 +42,7 @@ class DeviceMemory final : public Memory {
 
  private:
   class Block;
+  class CountedBytes;
   class Lane;
   class SharedBlock;
   struct Cut;
@@ -51,7 +53,7 @@ class DeviceMemory final : public Memory {
   };
   using TakenLane = std::unique_ptr<Lane, GiveBack>;
 
-  std::shared_ptr<Block> make_block(std::size_t size);
+  std::shared_ptr<Block> make_block(std::size_t size, MemoryUse use);
   Cut cut(std::size_t size);
   void give_back(Cut& cut) noexcept;
   TakenLane take_lane();

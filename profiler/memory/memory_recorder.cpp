@@ -41,6 +41,20 @@ HeapBytes find_heap_bytes() {
 #endif
 }
 
+/// Nothing is known of devices where none was ever asked for memory.
+void hold_on_devices(MemorySample& sample, const std::array<UsedMemory, kNumMemoryUses>& uses) {
+  const auto of = [&](MemoryUse use) { return uses[static_cast<std::size_t>(use)].device; };
+  int64_t all = 0;
+  for (const UsedMemory& use : uses) all += use.device;
+  if (all <= 0) return;
+  sample[MemoryKind::kDeviceWeights] = of(MemoryUse::kWeights);
+  sample[MemoryKind::kDeviceKvCache] = of(MemoryUse::kKvCache);
+  sample[MemoryKind::kDeviceRecurrentState] = of(MemoryUse::kRecurrentState);
+  sample[MemoryKind::kDeviceSnapshots] = of(MemoryUse::kSnapshots);
+  sample[MemoryKind::kDeviceBuffers] =
+      all - of(MemoryUse::kWeights) - of(MemoryUse::kKvCache) - of(MemoryUse::kRecurrentState) - of(MemoryUse::kSnapshots);
+}
+
 /// Kinds that the process holds, by what the program and the C library say.
 void hold(MemorySample& sample, const TraceMemory& trace) {
   const std::array<UsedMemory, kNumMemoryUses> uses = measure_memory_uses();
@@ -60,6 +74,7 @@ void hold(MemorySample& sample, const TraceMemory& trace) {
   const auto reserved = [&](MemoryUse use) { return of(use).reserved + of(use).small; };
   sample[MemoryKind::kReservedKvCache] = reserved(MemoryUse::kKvCache);
   sample[MemoryKind::kReservedRecurrentState] = reserved(MemoryUse::kRecurrentState);
+  hold_on_devices(sample, uses);
   sample[MemoryKind::kTrace] = trace.resident_bytes;
   const HeapBytes heap = find_heap_bytes();
   const int64_t large = std::max<int64_t>(heap.large - trace.mapped_bytes, 0);

@@ -28,7 +28,12 @@ namespace ferry {
   X(kUsedKvCache, "kv_cache_used", kUsed)                           \
   X(kAnonymous, "rss_anonymous", kResident)                         \
   X(kFiles, "rss_files", kResident)                                 \
-  X(kShared, "rss_shared", kResident)
+  X(kShared, "rss_shared", kResident)                               \
+  X(kDeviceWeights, "device_weights", kDevice)                      \
+  X(kDeviceKvCache, "device_kv_cache", kDevice)                     \
+  X(kDeviceRecurrentState, "device_recurrent_state", kDevice)       \
+  X(kDeviceSnapshots, "device_snapshots", kDevice)                  \
+  X(kDeviceBuffers, "device_buffers", kDevice)
 
 enum class MemoryKind : uint8_t {
 #define FERRY_MEMORY_ENUMERATOR(id, name, role) id,
@@ -42,6 +47,8 @@ enum class MemoryRole : uint8_t {
   kUsed,      // the part of what is reserved that requests have at the moment
   kResident,  // what the system counts of the process: pages of its own, of files (weights that were packed before, the
               // program), shared with other processes; together its resident set
+  kDevice,    // on a GPU, which is not the process's: `device_buffers` is what is none of the others, with the room in shared
+              // blocks that nobody has yet
 };
 
 struct MemoryKindInfo {

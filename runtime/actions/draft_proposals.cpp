@@ -5,7 +5,7 @@
 
 #include "profiler/report/findings/format.h"
 #include "runtime/actions/command_change.h"
-#include "runtime/actions/cost_curves.h"
+#include "runtime/actions/draft_costs.h"
 #include "runtime/actions/proposals.h"
 #include "runtime/schedule/speculation.h"
 
@@ -50,6 +50,25 @@ Acceptance find_acceptance(const Timeline& timeline) {
   return a;
 }
 
+/// What a sequence's text gives a step that tries as many drafts as were tried, in a share `tried` of its steps: in the others
+/// nothing was found to guess, or the text ended. Where something is found and where not belongs to the text. So more drafts go
+/// over the one in fewer steps, and over the other in as many.
+struct TextByDrafts {
+  const Acceptance& acceptance;
+  double tried = 1;
+  std::size_t count = 1;
+
+  double tried_share(std::size_t num_drafts) const { return num_drafts == 0 ? 0 : found(num_drafts) / steps(num_drafts); }
+  double tokens(std::size_t num_drafts) const {
+    return num_drafts == 0 ? 1 : (1 - tried + tried * acceptance.tokens(count)) / steps(num_drafts);
+  }
+
+ private:
+  /// Steps that try drafts, and all, for each step that was captured.
+  double found(std::size_t num_drafts) const { return tried * acceptance.tokens(count) / acceptance.tokens(num_drafts); }
+  double steps(std::size_t num_drafts) const { return 1 - tried + found(num_drafts); }
+};
+
 /// Of "3" or "ngram:3": what stands in front of the number, and the number.
 struct Drafts {
   std::string prefix;
@@ -85,15 +104,16 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
     all.seconds += step.parts.sum(), all.draft_s += step.parts.draft;
   }
   const double sequences = all.sequences / all.steps, captured_rows = all.rows / all.sequences;
-  // Rows of a sequence are fewer than 1 + K where a text ends or nothing was found to guess.
-  const double tried_share = std::min(1.0, (captured_rows - 1) / static_cast<double>(now->count));
-  PlanReplay model(replay);
-  const auto tokens_of = [&](std::size_t num_drafts) { return 1 + tried_share * (acceptance.tokens(num_drafts) - 1); };
+  const TextByDrafts text{.acceptance = acceptance,
+                          .tried = std::min(1.0, (captured_rows - 1) / static_cast<double>(now->count)),
+                          .count = static_cast<std::size_t>(now->count)};
+  PlanReplay model(replay, with_rows_of(replay, *group, sequences));
+  const auto tokens_of = [&](std::size_t num_drafts) { return text.tokens(num_drafts); };
   const auto seconds_of = [&](std::size_t drafts) {
     const auto num_drafts = static_cast<double>(drafts);
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
-    return model.decode_seconds(c, std::llround(sequences * (1 + tried_share * num_drafts))) +
+    return model.decode_seconds(c, std::llround(sequences * (1 + text.tried_share(drafts) * num_drafts))) +
            sequences * tokens_of(drafts) * replay.token_s() +
            all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };

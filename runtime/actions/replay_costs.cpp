@@ -295,6 +295,7 @@ double CostFinder::read_s(double StepParts::*part) const {
 /// An expert's curve for more and for fewer rows than any had, by what those who compute experts can multiply and read.
 Curve CostFinder::continued(Curve expert) const {
   constexpr double kReached = 0.5;  // of the roof, by products of many rows
+  constexpr double kRead = 0.6;     // of memory's, by the short streams that an expert's weights are
   const CaptureInfo& info = input_.capture.info;
   double flop = 0, bytes = 0;
   for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown}) {
@@ -302,7 +303,7 @@ Curve CostFinder::continued(Curve expert) const {
     if (facts != nullptr) flop += facts->flop.per_row, bytes += facts->bytes.per_b;
   }
   if (!expert.points.empty() && bytes > 0 && info.read_bytes_per_s > 0) {
-    const double least = std::min(expert.points.front().seconds, bytes / info.read_bytes_per_s);
+    const double least = std::min(expert.points.front().seconds, bytes / (kRead * info.read_bytes_per_s));
     expert.points.insert(expert.points.begin(), {0, least});
   }
   const double threads = costs_.worker_ranks.empty() ? 1 : worker_thread_share();

@@ -89,6 +89,39 @@ void count_rows(const Timeline& timeline, std::vector<ReplayedStep>& steps) {
 
 namespace {
 
+/// Layers of full attention of the steps, and of their guesses with one row of each sequence.
+class AttentionLayers {
+ public:
+  AttentionLayers(const std::vector<std::string>& types, std::vector<ReplayedStep>& steps)
+      : types_(types), steps_(steps), own_(steps.size()), guesses_(steps.size()) {}
+
+  void add(std::size_t i, const Slice& slice, bool is_draft, bool is_own) {
+    if (is_draft && slice.a != static_cast<uint32_t>(steps_[i].sequences)) return;
+    Sum& sum = is_draft ? guesses_[i] : own_[i];
+    if (slice.zone == Zone::kAttention) sum.count += 1, sum.keys += slice.b;
+    if (is_own && (is_draft || has_attention(slice.layer))) sum.seconds += to_s(slice.self_ns);
+  }
+  void close() {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (own_[i].count > 0) steps_[i].row_keys = own_[i].keys / own_[i].count, steps_[i].layer_own = own_[i].mean();
+      if (guesses_[i].count > 0) steps_[i].guess_own = guesses_[i].mean();
+    }
+  }
+
+ private:
+  struct Sum {
+    double count = 0, seconds = 0, keys = 0;
+    double mean() const { return seconds / count; }
+  };
+  bool has_attention(int32_t layer) const {
+    return layer >= 0 && layer < std::ssize(types_) && types_[static_cast<std::size_t>(layer)] == "full_attention";
+  }
+
+  const std::vector<std::string>& types_;
+  std::vector<ReplayedStep>& steps_;
+  std::vector<Sum> own_, guesses_;  // [steps]
+};
+
 using Calls = std::map<std::pair<int32_t, ExchangeId>, ExpertCall>;  // by rank
 
 /// A worker is busy with more than its operators.
@@ -138,18 +171,17 @@ std::vector<ReplayedStep> replay_steps(const ReportInput& input) {
   const bool has_workers = input.capture.info.world_size > 1;
   std::size_t drafting_step = steps.size();
   int64_t drafting_until = -1;
-  std::vector<double> attention_layers(steps.size(), 0);
+  AttentionLayers layers(input.capture.info.model.layer_types, steps);
   for_each_step_slice(timeline, [&](std::size_t i, const Slice& slice) {
     if (slice.zone == Zone::kDraft) drafting_step = i, drafting_until = slice.end_ns;
     const bool is_draft = drafting_step == i && slice.begin_ns < drafting_until;
-    const auto part = is_draft ? &StepParts::draft : part_of(slice.zone, has_workers);
+    const auto part = part_of(slice.zone, has_workers);
     const double seconds = to_s(slice.self_ns);
-    steps[i].parts.*part += seconds;
-    steps[i].quiet.*part += seconds * (slice.zone == Zone::kStep ? 1 : like.share(0, slice));
-    if (slice.zone == Zone::kAttention && !is_draft) steps[i].row_keys += slice.b, attention_layers[i] += 1;
+    steps[i].parts.*(is_draft ? &StepParts::draft : part) += seconds;
+    steps[i].quiet.*(is_draft ? &StepParts::draft : part) += seconds * (slice.zone == Zone::kStep ? 1 : like.share(0, slice));
+    layers.add(i, slice, is_draft, part == &StepParts::own);
   });
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    if (attention_layers[i] > 0) steps[i].row_keys /= attention_layers[i];
+  layers.close();
   return steps;
 }
 
@@ -157,9 +189,13 @@ std::vector<ExpertCall> find_expert_calls(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   const StepIndex index(timeline);
   LikeSlices like;
-  const auto is_expert_work = [](const Slice& slice) {
+  const std::vector<std::string>& types = input.capture.info.model.layer_types;
+  const auto guesses = [&](int32_t layer) {
+    return layer < std::ssize(types) && types[static_cast<std::size_t>(layer)] == "mtp";
+  };
+  const auto is_expert_work = [&](const Slice& slice) {
     return zone_info(slice.zone).part == Part::kExperts && zone_info(slice.zone).kind == ZoneKind::kCompute &&
-           !slice.is_handed_over && slice.layer >= 0;
+           !slice.is_handed_over && slice.layer >= 0 && !guesses(slice.layer);
   };
   const auto rank_of = [&](const Slice& slice) { return timeline.lanes[static_cast<std::size_t>(slice.lane)].rank; };
   for (const Slice& slice : timeline.slices)

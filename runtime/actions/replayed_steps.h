@@ -36,6 +36,10 @@ struct ReplayedStep {
   double row_keys = 0;   // sum over its rows of the keys that each sees, of one attention layer; 0 if not recorded
   StepParts parts;       // as they were
   StepParts quiet;       // were every operator as fast as the first quarter of its like: without what disturbed the others
+  // Own work of a layer of full attention, seconds: in the step itself, and where the layer that guesses had one row of each
+  // sequence; 0 where there was none.
+  double layer_own = 0;
+  double guess_own = 0;
 
   double rows() const { return decode_rows + prefill_rows; }
 };
@@ -55,7 +59,8 @@ struct ExpertCall {
   ExchangeId id;
 };
 
-/// By rank and time; empty where operators were not recorded.
+/// By rank and time, without those of the layer that guesses, whose weights still lie in caches when it comes to its next
+/// guess. Empty where operators were not recorded.
 std::vector<ExpertCall> find_expert_calls(const ReportInput& input);
 
 }  // namespace ferry

@@ -35,8 +35,14 @@ Mapped& all_mapped() {
   return mapped;
 }
 
-std::array<std::atomic<int64_t>, kNumMemoryUses>& small_bytes() {
-  static std::array<std::atomic<int64_t>, kNumMemoryUses> bytes{};
+using BytesByUse = std::array<std::atomic<int64_t>, kNumMemoryUses>;
+
+BytesByUse& small_bytes() {
+  static BytesByUse bytes{};
+  return bytes;
+}
+BytesByUse& device_bytes() {
+  static BytesByUse bytes{};
   return bytes;
 }
 
@@ -75,6 +81,10 @@ void count_small_bytes(MemoryUse use, int64_t change) {
   small_bytes()[static_cast<std::size_t>(use)].fetch_add(change, std::memory_order_relaxed);
 }
 
+void count_device_bytes(MemoryUse use, int64_t change) {
+  device_bytes()[static_cast<std::size_t>(use)].fetch_add(change, std::memory_order_relaxed);
+}
+
 void note_pages(std::byte* data, std::size_t bytes, MemoryUse use, bool is_promised) {
   Mapped& all = all_mapped();
   Pages pages{bytes, use, is_promised, std::vector<bool>((bytes + kBlockBytes - 1) / kBlockBytes)};
@@ -101,7 +111,10 @@ void forget_pages(std::byte* data) noexcept {
 
 std::array<UsedMemory, kNumMemoryUses> measure_memory_uses() {
   std::array<UsedMemory, kNumMemoryUses> uses{};
-  for (std::size_t u = 0; u < kNumMemoryUses; ++u) uses[u].small = small_bytes()[u].load(std::memory_order_relaxed);
+  for (std::size_t u = 0; u < kNumMemoryUses; ++u) {
+    uses[u].small = small_bytes()[u].load(std::memory_order_relaxed);
+    uses[u].device = device_bytes()[u].load(std::memory_order_relaxed);
+  }
   Mapped& all = all_mapped();
   const std::scoped_lock lock(all.mutex);
   for (auto& [data, pages] : all.pages) {

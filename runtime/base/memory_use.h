@@ -37,6 +37,9 @@ MemoryUse current_memory_use();
 /// Small memory, which lies among other things of the process. Any thread.
 void count_small_bytes(MemoryUse use, int64_t change);
 
+/// Memory of a device, which the system does not count of the process. Any thread.
+void count_device_bytes(MemoryUse use, int64_t change);
+
 /// Pages of one's own, from `data` on, until they are forgotten. `is_promised`: those that are not touched yet count for
 /// untouched_bytes() (runtime/base/lazy_pages.h). Throws std::bad_alloc. Any thread.
 void note_pages(std::byte* data, std::size_t bytes, MemoryUse use, bool is_promised);
@@ -49,6 +52,7 @@ struct UsedMemory {
   int64_t reserved = 0;  // of pages, touched or not
   int64_t resident = 0;  // of these, touched, and not dropped since: in memory, but for what the system swapped out of it
   int64_t small = 0;     // elsewhere on the heap
+  int64_t device = 0;    // on devices
 };
 /// By MemoryUse. Takes about a millisecond for 4 GiB of pages that were not all touched when they were last looked at. Any
 /// thread.

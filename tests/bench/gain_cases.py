@@ -90,7 +90,7 @@ CASES = {
     "width_4": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w4a8"), DECODE(2), model="wide", bench=bench(64, 2)),
     "many_ranks": Case("-np", Setting(ranks=5), alone(), DECODE(8), bench=bench(64, 8)),
     "few_threads": Case("--threads", alone(), alone(threads=2), PREFILL(256), bench=bench(256, 8)),
-    "starved": Case("--max-seqs", plain("--max-seqs", "2", **ONE), plain("--max-seqs", "16", **ONE), load=(12, 16, 200)),
+    "starved": Case("--max-seqs", plain("--max-seqs", "2", **ONE), plain("--max-seqs", "16", **ONE), load=(12, 16, 60), model="wide"),
     "slow_link": Case("--combine", plain(transport="gloo"), plain("--combine", "fast", transport="gloo"), load=TALK, link_rate="50mbit"),
 }
 
@@ -100,10 +100,10 @@ def num_layers(model):
 
 
 def make_loud_model(demo, target):
-    """Rank 1's first experts get the router rows of rank 2's, louder: nearly all rows want them."""
+    """Half of rank 1's experts get the router rows of rank 2's, louder: nearly all rows want those that point their way."""
     make_wide(demo, target, WIDTH)
     experts = json.loads((demo / "config.json").read_text())["text_config"]["num_experts"]
-    pairs = [(expert, experts - 1 - expert) for expert in range(8)]
+    pairs = [(expert, experts - 1 - expert) for expert in range(experts // 4)]
     make_loud(target, {layer: pairs for layer in range(num_layers(demo))}, factor=5.0)
 
 

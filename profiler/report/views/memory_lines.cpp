@@ -18,6 +18,7 @@ const char* memory_role_name(MemoryRole role) {
     case MemoryRole::kReserved: return "reserved";
     case MemoryRole::kUsed: return "used";
     case MemoryRole::kResident: return "system";
+    case MemoryRole::kDevice: return "device";
   }
   return "";
 }

@@ -21,7 +21,8 @@ std::vector<Line> find_all(const std::vector<MemorySample>& samples) {
   for (std::size_t k = 0; k < kNumMemoryKinds; ++k) {
     const MemoryRole role = kMemoryKinds[k].role;
     const auto is_something = [k](const MemorySample& sample) { return sample.bytes[k] > 0; };
-    if ((role == MemoryRole::kReserved || role == MemoryRole::kUsed) && std::ranges::any_of(samples, is_something))
+    const bool is_beside = role == MemoryRole::kReserved || role == MemoryRole::kUsed || role == MemoryRole::kDevice;
+    if (is_beside && std::ranges::any_of(samples, is_something))
       lines.push_back(
           {kMemoryKinds[k].name, memory_role_name(role), [k](const MemorySample& sample) { return sample.bytes[k]; }});
   }
@@ -63,7 +64,8 @@ Table make_memory_view(const ReportInput& input) {
               .note =
                   "What each rank's memory was used for. held: pages of its own that lie in memory; with those of files "
                   "(packed weights, the program) and shared ones they add up to rss. heap: small things. unaccounted: stacks, "
-                  "libraries. reserved: what may be held without anybody asking again; used: what requests have of that.",
+                  "libraries. reserved: what may be held without anybody asking again; used: what requests have of that. "
+                  "device: on a GPU, beside all of these.",
               .columns = {{"rank"},
                           {"kind"},
                           {"role"},

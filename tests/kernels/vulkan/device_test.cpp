@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kernels/vulkan/queue.h"
+#include "runtime/base/memory_use.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/vulkan_device.h"
 
@@ -54,6 +55,24 @@ TEST(VulkanMemory, IsRefusedInPiecesThatTheDeviceDoesNotHave) {
   EXPECT_NO_THROW(device.memory().allocate(std::size_t{80} << 20));
   test::expect_error([&] { device.memory().allocate((std::size_t{80} << 20) + 1); }, ErrorCode::kResourceExhausted,
                      {lowered.info.name, "up to 80 MiB", "needed: one of 81 MiB"});
+}
+
+int64_t device_bytes(MemoryUse use) { return measure_memory_uses()[static_cast<std::size_t>(use)].device; }
+
+TEST(VulkanMemory, CountsForWhatItIsUsedFor) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  const int64_t weights = device_bytes(MemoryUse::kWeights), buffers = device_bytes(MemoryUse::kBuffers);
+  constexpr std::size_t kLarge = std::size_t{64} << 20, kSmall = 1000;
+  {
+    const MemoryUseScope use(MemoryUse::kWeights);
+    const Storage large = device.memory().allocate(kLarge), small = device.memory().allocate(kSmall);
+    EXPECT_EQ(device_bytes(MemoryUse::kWeights) - weights, int64_t{kLarge + 1024});
+    // The block that the small one lies in is there, but for its place.
+    EXPECT_EQ(device_bytes(MemoryUse::kBuffers) - buffers, int64_t{(64 << 20) - 1024});
+  }
+  EXPECT_EQ(device_bytes(MemoryUse::kWeights), weights);
+  EXPECT_EQ(device_bytes(MemoryUse::kBuffers) - buffers, int64_t{64 << 20}) << "the last block stays";
 }
 
 TEST(VulkanMemory, IsZeroAndKeepsWhatItIsFilledWith) {

@@ -109,6 +109,21 @@ TEST(MemorySamples, SayWhatTheSystemSays) {
   EXPECT_EQ(odd.total(MemoryRole::kResident), 0) << "nothing of it is a size";
 }
 
+TEST(MemorySamples, KnowOfADeviceWhatTheProgramCounts) {
+  EXPECT_EQ(sample_memory(MemoryAccount{}, {}, 1)[MemoryKind::kDeviceWeights], kNotKnown) << "nobody asked a device for memory";
+  count_device_bytes(MemoryUse::kWeights, 700);
+  count_device_bytes(MemoryUse::kBuffers, 20);
+  count_device_bytes(MemoryUse::kExchange, 3);
+  const MemorySample sample = sample_memory(MemoryAccount{}, {}, 1);
+  EXPECT_EQ(sample[MemoryKind::kDeviceWeights], 700);
+  EXPECT_EQ(sample[MemoryKind::kDeviceKvCache], 0);
+  EXPECT_EQ(sample[MemoryKind::kDeviceBuffers], 23);
+  EXPECT_EQ(sample.total(MemoryRole::kDevice), 723);
+  count_device_bytes(MemoryUse::kWeights, -700);
+  count_device_bytes(MemoryUse::kBuffers, -20);
+  count_device_bytes(MemoryUse::kExchange, -3);
+}
+
 TEST(MemorySamples, AccountForThisProcess) {
   AlignedBuffer buffer(16 * kHugePage);
   std::memset(buffer.data(), 1, buffer.size());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/report/findings/action_text.h"
+#include "runtime/actions/draft_costs.h"
 #include "runtime/actions/plan_replay.h"
 #include "tests/runtime/actions/replay_fixture.h"
 
@@ -132,6 +133,26 @@ TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
   EXPECT_NEAR(action->after, 4e6 / after, 0.08 * action->after) << all_actions(findings);
 }
 
+/// One draft is always right, but only two of four sequences ever find one. Where they do, eight drafts go over the same text
+/// in two ninths of the steps; where they do not, in as many as before.
+TEST(AdviseTest, MoreDraftsDoNotFindMore) {
+  KnownCapture run({.num_workers = 0, .rows_are_drafts = true});
+  run.info().settings["--speculate"] = "ngram:1";
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t begin = run.now();
+    run.step(Phase::kDecode, 6, 4);
+    for (uint32_t r = 0; r < 2; ++r)
+      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(1, 1), {run.num_steps() - 1, kNoLayer});
+  }
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "drafts");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  ASSERT_EQ(action->to, "ngram:8");
+  const double steps = 0.5 + 1.0 / 9, tokens = 4 * 1.5 / steps, rows = 4 * (1 + 8 * (1.0 / 9) / steps);
+  const double after = 100 + 10 * rows + 30 + 16 * 20 + 2 * rows * 2;
+  EXPECT_NEAR(action->after, 1e6 * tokens / after, 0.12 * action->after) << all_actions(findings);
+}
+
 /// Sixteen experts of 20 MB are read in 20 us each at 1 TB/s, and take 2 us for their row. Codes of 4 bits are read in 0.28
 /// of that, which counts for half of the rest, too, but taken apart no faster than at 0.23 of the processor's multiply-adds.
 TEST(AdviseTest, CodesAreReadQuicklyAndTakenApartSlowly) {
@@ -150,6 +171,42 @@ TEST(AdviseTest, CodesAreReadQuicklyAndTakenApartSlowly) {
     EXPECT_NEAR(after, 8e6 / (100 + 80 + 30 + left), 0.01 * after) << all_actions(findings);
     EXPECT_GT(after, 0) << all_actions(findings);
   }
+}
+
+/// Microseconds of the coordinator's own work in a step of four sequences and so many rows, as draft proposals count it.
+double own_us_of_four(Capture capture, double rows) {
+  const ReportInput input(std::move(capture));
+  const CaptureReplay replay(input);
+  return 1e6 * with_rows_of(replay, replay.groups.front(), 4).front().alone.own_decode.at(rows);
+}
+
+TEST(DraftCostsTest, WhatSequencesTakeIsNotTakenForTheirRows) {
+  KnownCapture run({.num_workers = 0, .own_sequence_us = 50});
+  for (int i = 0; i < 60; ++i) run.step(Phase::kDecode, i % 3 == 0 ? 4 : 8, i % 2 == 0 ? 4 : 3);
+  EXPECT_NEAR(own_us_of_four(run.take(), 36), 100 + 4 * 50 + 36 * 10, 6);
+}
+
+/// All steps have nine rows a sequence: what one row of each takes is what the layer that guesses says.
+TEST(DraftCostsTest, GuessesTellWhatFewRowsTake) {
+  for (const bool guesses : {true, false}) {
+    KnownCapture run({.num_workers = 0, .own_sequence_us = 50, .guess_us = guesses ? 340.0 : 0.0});
+    for (int i = 0; i < 60; ++i) run.step(Phase::kDecode, i % 2 == 0 ? 36 : 18, i % 2 == 0 ? 4 : 2);
+    const double found = own_us_of_four(run.take(), 4);
+    if (guesses)
+      EXPECT_NEAR(found, 100 + 4 * 50 + 4 * 10, 45);
+    else
+      EXPECT_LT(found, 200);
+  }
+}
+
+/// Its weights lie in caches when it comes to its next guess, which says nothing of the model's own experts.
+TEST(ReplayCostsTest, ExpertsOfTheLayerThatGuessesAreNotCounted) {
+  KnownCapture run({.num_workers = 0, .guess_us = 100});
+  for (int i = 0; i < 60; ++i) run.step(Phase::kDecode, 8, 8);
+  const ReportInput input(run.take());
+  const CaptureReplay replay(input);
+  ASSERT_EQ(replay.calls.size(), 60u);
+  for (const ExpertCall& call : replay.calls) EXPECT_GT(1e6 * call.seconds, 20) << call.layer;
 }
 
 /// Eight rows go to two workers with half of their experts each: three of four have one there. The way of the quick one bounds

@@ -14,6 +14,8 @@ struct KnownRun {
   int32_t num_workers = 2;  // 0: one process
   int32_t num_experts = 16;
   double own_us = 100, own_row_us = 10;  // of a step, and of each of its rows
+  double own_sequence_us = 0;            // and of each sequence
+  double guess_us = 0;                   // what the layer that guesses takes for each sequence's next token; 0: nobody guesses
   double head_us = 30;
   double expert_us = 20, expert_row_us = 2;  // of an expert with rows, and of each of these
   double link_us = 40;                       // what an exchange takes beside the slowest worker
@@ -34,7 +36,7 @@ class KnownCapture {
     info.model.dtype = "bf16";
     info.model.top_k = 2;
     info.level = TraceLevel::kOperators;
-    info.model.layer_types = {"linear_attention"};
+    info.model.layer_types = {"full_attention", "mtp"};
     info.expert_tokens = {std::vector<int64_t>(static_cast<std::size_t>(run.num_experts), 0)};
     for (int32_t e = 0; e < run.num_experts; ++e) info.expert_rank.push_back(worker_of(e));
   }
@@ -70,8 +72,9 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
   const uint64_t begin = now_;
   const uint32_t s = step_++;
   const auto a = static_cast<uint32_t>(rows);
-  const double own = run_.own_us + run_.own_row_us * static_cast<double>(rows) + static_cast<double>(s % 2 * run_.wiggle_us);
-  small_.span(0, Zone::kInProjQkv, now_, now_ + ns(own), a, 0, {s, 0});
+  const double own = run_.own_us + run_.own_row_us * static_cast<double>(rows) +
+                     run_.own_sequence_us * static_cast<double>(sequences) + static_cast<double>(s % 2 * run_.wiggle_us);
+  small_.span(0, Zone::kAttention, now_, now_ + ns(own), a, 0, {s, 0});
   now_ += ns(own);
   std::vector<int64_t> asked(static_cast<std::size_t>(run_.num_experts), 0);
   for (int64_t r = 0; r < rows; ++r) {
@@ -120,6 +123,14 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     const double sample = run_.sample_us * static_cast<double>(sequences);
     small_.span(0, Zone::kSample, now_, now_ + ns(sample), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
     now_ += ns(sample);
+  }
+  if (run_.guess_us > 0) {
+    const auto rows_each = static_cast<uint32_t>(sequences);
+    const uint64_t attended = now_ + ns(run_.guess_us), guessed = attended + ns(1);
+    small_.span(0, Zone::kDraft, now_, guessed, rows_each, rows_each, {s, kNoLayer});
+    small_.span(0, Zone::kAttention, now_, attended, rows_each, 0, {s, 1});
+    small_.span(0, Zone::kGroupedGateUp, attended, guessed, 2 * rows_each, 2 * rows_each, {s, 1});  // its experts are quick
+    now_ = guessed;
   }
   small_.step(s, phase, begin, now_, a, static_cast<uint32_t>(sequences));
   const double took = static_cast<double>(now_ - begin) / 1000;
