@@ -24,6 +24,8 @@
 
 namespace ferry {
 
+inline constexpr std::size_t kMostCommandBytes = 4096;  // of a line that started a coordinator: the rest is cut off
+
 /// Ticks of a rank's clock to nanoseconds of its CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick.
 struct TickLine {
   uint64_t base_ticks = 0;

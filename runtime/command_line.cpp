@@ -5,11 +5,11 @@
 #include <fstream>
 #include <string_view>
 
+#include "profiler/capture.h"
+
 namespace ferry {
 
 namespace {
-
-constexpr std::size_t kMostBytes = 4096;
 
 /// As a shell takes it for one word.
 std::string quoted(const std::string& word) {
@@ -25,7 +25,7 @@ std::string quoted(const std::string& word) {
 }  // namespace
 
 std::string command_line() {
-  std::string text(kMostBytes, '\0');
+  std::string text(kMostCommandBytes, '\0');
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -36,7 +36,7 @@ std::string command_line() {
     line += (line.empty() ? "" : " ") + quoted(text.substr(at, end - at));
     at = end + 1;
   }
-  line.resize(std::min(line.size(), kMostBytes));
+  line.resize(std::min(line.size(), kMostCommandBytes));
   return line;
 }
 

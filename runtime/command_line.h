@@ -4,7 +4,7 @@
 
 namespace ferry {
 
-/// How this process was started: its arguments as a shell takes them, at most 4096 bytes.
+/// How this process was started: its arguments as a shell takes them, at most kMostCommandBytes.
 std::string command_line();
 
 }  // namespace ferry

@@ -4,22 +4,14 @@
 #include <array>
 #include <optional>
 
+#include "runtime/base/shell_words.h"
+
 namespace ferry {
 namespace {
 
 /// A negative number is a value.
 bool is_option(std::string_view word) {
   return word.size() >= 2 && word[0] == '-' && (word[1] == '-' || (word[1] >= 'a' && word[1] <= 'z'));
-}
-
-std::vector<std::string_view> split_words(std::string_view line) {
-  std::vector<std::string_view> words;
-  while (!line.empty()) {
-    const std::size_t end = std::min(line.find(' '), line.size());
-    if (end > 0) words.push_back(line.substr(0, end));
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  return words;
 }
 
 template <std::size_t N>
@@ -47,7 +39,7 @@ std::optional<std::string> value_of(const std::string& option, const std::map<st
 CommandLine read_command_line(std::string_view line) {
   CommandLine read;
   std::string* value = nullptr;
-  const std::vector<std::string_view> words = split_words(line);
+  const std::vector<std::string> words = split_shell_words(line).words;
   for (std::size_t i = 1; i < words.size(); ++i) {  // the first is the program
     const std::string_view word = words[i];
     if (is_option(word)) {

@@ -1,27 +1,13 @@
 #include "runtime/actions/command_change.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
+
+#include "runtime/base/shell_words.h"
 
 namespace ferry {
 namespace {
-
-/// Words as a shell has them, each still quoted as it was.
-std::vector<std::string> words_of(const std::string& command) {
-  std::vector<std::string> words;
-  std::string word;
-  bool is_quoted = false;
-  for (const char c : command) {
-    if (c == '\'') is_quoted = !is_quoted;
-    if (c == ' ' && !is_quoted) {
-      if (!word.empty()) words.push_back(std::move(word));
-      word.clear();
-    } else {
-      word += c;
-    }
-  }
-  if (!word.empty()) words.push_back(std::move(word));
-  return words;
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -29,10 +15,18 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+/// "--combine" set to "fast": "-combine-fast", so that each change has a folder of its own.
+std::string folder_ending(const std::string& option, const std::string& value) {
+  return "-" + option.substr(std::min(option.find_first_not_of('-'), option.size())) + "-" + value;
+}
+
+/// Workers that join by themselves are no ranks of a launcher.
+bool takes_joiners(const std::string& command) { return option_in(command, "--elastic").has_value(); }
+
 }  // namespace
 
 std::optional<std::string> option_in(const std::string& command, const std::string& option) {
-  const std::vector<std::string> words = words_of(command);
+  const std::vector<std::string> words = split_shell_words(command).words;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option && i + 1 < words.size()) return words[i + 1];
     if (words[i].starts_with(option + "=")) return words[i].substr(option.size() + 1);
@@ -41,7 +35,7 @@ std::optional<std::string> option_in(const std::string& command, const std::stri
 }
 
 std::string with_option(const std::string& command, const std::string& option, const std::string& value) {
-  std::vector<std::string> words = words_of(command);
+  std::vector<std::string> words = split_shell_words(command).words;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option && i + 1 < words.size()) {
       words[i + 1] = value;
@@ -57,11 +51,30 @@ std::string with_option(const std::string& command, const std::string& option, c
   return joined(words);
 }
 
+std::string without_option(const std::string& command, const std::string& option) {
+  std::vector<std::string> words = split_shell_words(command).words;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool is_apart = words[i] == option && i + 1 < words.size();
+    if (!is_apart && !words[i].starts_with(option + "=")) continue;
+    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+    words.erase(at, at + (is_apart ? 2 : 1));
+    break;
+  }
+  return joined(words);
+}
+
 std::string changed_command(const CaptureInfo& info, const std::string& option, const std::string& value) {
-  if (words_of(info.command).size() < 2) return "";  // of a test, or of a program that embeds the library
+  const ShellWords split = split_shell_words(info.command);
+  if (split.words.size() < 2) return "";  // of a test, or of a program that embeds the library
+  if (!split.is_whole || info.command.size() + 1 >= kMostCommandBytes) return "";  // cut off
   const bool changes_ranks = option == "-np";
   std::string command = changes_ranks ? info.command : with_option(info.command, option, value);
-  if (const auto folder = option_in(command, "--trace")) command = with_option(command, "--trace", *folder + "-after");
+  if (const auto folder = option_in(command, "--trace"))
+    command = with_option(command, "--trace", *folder + folder_ending(option, value));
+  if (takes_joiners(command)) {
+    if (!changes_ranks) return command;
+    return value == "1" ? without_option(without_option(command, "--elastic"), "--join-key") : "";
+  }
   const std::string num_ranks = changes_ranks ? value : std::to_string(info.world_size);
   if (num_ranks == "1") return command;
   return "launch/mpirun.sh -np " + num_ranks + " " + command;

@@ -15,6 +15,9 @@ TEST(OptionChangesTest, ReadsCommandLines) {
   EXPECT_EQ(line.options.at("--json"), "");
   EXPECT_EQ(line.options.at("--threads"), "2");
   EXPECT_EQ(line.options.at("--kwargs"), "{\"a\": -1}") << "a value of several words, and a negative number in it";
+  const CommandLine said = read_command_line("ferry generate --prompt 'it'\\''s --threads 8' --threads 2");
+  EXPECT_EQ(said.options.at("--threads"), "2") << "what is quoted is no option";
+  EXPECT_EQ(said.options.size(), 2U);
   EXPECT_TRUE(read_command_line("").options.empty());
   EXPECT_TRUE(read_command_line("ferry").command.empty());
   EXPECT_EQ(read_command_line("ferry serve -").options.size(), 0U);

@@ -11,6 +11,8 @@ TEST(CommandChangeTest, SetsAnOptionInItsPlace) {
   EXPECT_EQ(with_option("ferry serve", "--threads", "2"), "ferry serve --threads 2");
   EXPECT_EQ(with_option("ferry generate --prompt 'a --threads 3' -x", "--threads", "2"),
             "ferry generate --prompt 'a --threads 3' -x --threads 2");
+  EXPECT_EQ(with_option("ferry generate --prompt 'it'\\''s a word' --threads 1", "--threads", "2"),
+            "ferry generate --prompt 'it'\\''s a word' --threads 2");
 }
 
 TEST(CommandChangeTest, ReadsAnOption) {
@@ -25,10 +27,29 @@ TEST(CommandChangeTest, AWholeLineHasItsRanksAndAFolderOfItsOwn) {
   info.command = "build/ferry bench --model m --trace /tmp/a";
   info.world_size = 3;
   EXPECT_EQ(changed_command(info, "--threads", "2"),
-            "launch/mpirun.sh -np 3 build/ferry bench --model m --trace /tmp/a-after --threads 2");
-  EXPECT_EQ(changed_command(info, "-np", "1"), "build/ferry bench --model m --trace /tmp/a-after");
+            "launch/mpirun.sh -np 3 build/ferry bench --model m --trace /tmp/a-threads-2 --threads 2");
+  EXPECT_EQ(changed_command(info, "-np", "1"), "build/ferry bench --model m --trace /tmp/a-np-1");
   info.command = "serve";
   EXPECT_EQ(changed_command(info, "-np", "1"), "");
+}
+
+TEST(CommandChangeTest, WorkersThatJoinAreNoLaunchersRanks) {
+  CaptureInfo info;
+  info.command = "ferry serve --elastic node0:29750 --threads 1 --join-key=key --model m";
+  info.world_size = 3;
+  EXPECT_EQ(changed_command(info, "--threads", "2"), "ferry serve --elastic node0:29750 --threads 2 --join-key=key --model m");
+  EXPECT_EQ(changed_command(info, "-np", "1"), "ferry serve --threads 1 --model m");
+  EXPECT_EQ(changed_command(info, "-np", "2"), "") << "no option keeps one of them out";
+}
+
+TEST(CommandChangeTest, ALineThatWasCutOffIsNotGoneOnWith) {
+  CaptureInfo info;
+  info.command = "ferry generate --prompt 'a long te";
+  info.world_size = 1;
+  EXPECT_EQ(changed_command(info, "--threads", "2"), "");
+  info.command = "ferry generate --prompt " + std::string(kMostCommandBytes, 'a');
+  info.command.resize(kMostCommandBytes);
+  EXPECT_EQ(changed_command(info, "--threads", "2"), "");
 }
 
 }  // namespace
