@@ -29,6 +29,15 @@ double roof_change(double before, double after) {
   return is_other ? after / before - 1 : 0;
 }
 
+/// A run measures the arithmetic that its own weights and rows take: of another kind it is no measure of the machine.
+double arithmetic_change(const CaptureInfo& before, const CaptureInfo& after) {
+  const auto is_of_arithmetic = [](const OptionChange& change) {
+    return change.option == "--quantize" || change.option == "--dtype";
+  };
+  if (std::ranges::any_of(find_option_changes(before, after), is_of_arithmetic)) return 0;
+  return roof_change(before.flops_per_s, after.flops_per_s);
+}
+
 /// What an operator computes for a row follows from the model's shapes, however its weights are kept.
 bool have_same_shapes(const ModelFacts& before, const ModelFacts& after) {
   for (const OperatorFacts& a : before.operators) {
@@ -113,12 +122,20 @@ void warn_of_machine(const Capture& before, const Capture& after, std::vector<st
     warnings.push_back("Ferry's version differs: " + before.info.version + ", then " + after.info.version);
   if (hosts_of(before) != hosts_of(after))
     warnings.push_back("hosts differ: " + joined(hosts_of(before)) + ", then " + joined(hosts_of(after)));
-  const auto warn_of_roof = [&](const char* does, double a, double b) {
-    if (const double share = roof_change(a, b); share != 0)
+  const auto warn_of_roof = [&](const char* does, double share) {
+    if (share != 0)
       warnings.push_back(std::string("the machine itself ") + does + " " + share_text(share) + " in the second capture");
   };
-  warn_of_roof("read memory", before.info.read_bytes_per_s, after.info.read_bytes_per_s);
-  warn_of_roof("multiplied", before.info.flops_per_s, after.info.flops_per_s);
+  warn_of_roof("read memory", roof_change(before.info.read_bytes_per_s, after.info.read_bytes_per_s));
+  warn_of_roof("multiplied", arithmetic_change(before.info, after.info));
+}
+
+/// One process recorded no two captures of the same moment.
+bool is_one_capture(const Capture& before, const Capture& after) {
+  const RankCapture& a = before.ranks.front();
+  const RankCapture& b = after.ranks.front();
+  return before.info.command == after.info.command && before.info.start_epoch_ns == after.info.start_epoch_ns &&
+         a.boot_id == b.boot_id && a.pid == b.pid && a.begin == b.begin && a.end == b.end;
 }
 
 /// Steps that were kept for their lengths say little of how long all took.
@@ -134,8 +151,7 @@ void warn_of_selection(const CaptureInfo& info, const char* which, std::vector<s
 
 MachineChange find_machine_change(const CaptureInfo& before, const CaptureInfo& after) {
   MachineChange change;
-  for (const double share :
-       {roof_change(before.read_bytes_per_s, after.read_bytes_per_s), roof_change(before.flops_per_s, after.flops_per_s)}) {
+  for (const double share : {roof_change(before.read_bytes_per_s, after.read_bytes_per_s), arithmetic_change(before, after)}) {
     change.slower = std::max(change.slower, -share);
     change.faster = std::max(change.faster, share);
   }
@@ -153,6 +169,7 @@ std::vector<std::string> check_same_work(const ReportInput& before, const Report
   std::vector<std::string> warnings;
   check_model(before.capture.info, after.capture.info, warnings);
   check_work(before, after, warnings);
+  if (is_one_capture(before.capture, after.capture)) warnings.emplace_back("both are the same capture");
   warn_of_machine(before.capture, after.capture, warnings);
   std::ranges::move(selection_warnings(before.capture.info, after.capture.info), std::back_inserter(warnings));
   for (const OptionChange& change : find_option_changes(before.capture.info, after.capture.info)) {

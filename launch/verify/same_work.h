@@ -13,7 +13,8 @@ namespace ferry {
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after);
 
 /// By how much the machine itself was another one in the second capture, by what runs measured of it: the most that a roof
-/// (bytes read, operations, both a second) was lower or higher, as a share; 0 up to a tenth, and where it is not known.
+/// (bytes read, operations, both a second) was lower or higher, as a share; 0 up to a tenth, and where it is not
+/// known. Operations count where both runs multiply alike: what --quantize and --dtype change is not the machine.
 struct MachineChange {
   double slower = 0, faster = 0;
 

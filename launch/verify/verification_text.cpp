@@ -26,6 +26,7 @@ std::string interval_text(const Gain& gain) {
 }
 
 std::string figure_verdict(const Gain& gain, const MachineChange& machine) {
+  if (!gain.has_interval) return "cannot be told: too few";
   if (gain.is_contradicted()) return "no difference: gain and interval contradict each other";
   if (!gain.is_certain()) return "no difference above noise";
   const bool is_better = gain.share > 0;
@@ -75,10 +76,11 @@ std::string shares_text(const std::vector<TimeShare>& shares) {
 
 void add_difference(const TimeDifference& difference, const std::string& indent, std::vector<std::string>& lines) {
   if (difference.before_us <= 0) return;
+  const std::string most = shares_text(top_of(difference.coordinator, difference.saved_us()));
   lines.push_back(indent +
-                  formatted("steps, us a useful token: %+.1f (%.1f to %.1f); most of it: ", -difference.saved_us(),
+                  formatted("steps, us a useful token: %+.1f (%.1f to %.1f)", difference.after_us - difference.before_us,
                             difference.before_us, difference.after_us) +
-                  shares_text(top_of(difference.coordinator, difference.saved_us())));
+                  (most.empty() ? "" : "; most of it: " + most));
   const std::string workers = shares_text(top_of(difference.workers, difference.saved_us()));
   if (!workers.empty()) lines.push_back(indent + "beside it: " + workers);
 }

@@ -136,6 +136,19 @@ Verification verify_on(double read_share, double after_us, const Action& action)
   return verify(ReportInput(before), ReportInput(after), std::vector<Action>{action});
 }
 
+/// Runs of the same speed whose second one multiplies codes, which its processor does twice as quickly.
+Verification verify_with_codes(const std::string& option) {
+  Capture before = make_run_of_steps({.command = "ferry serve", .step_us = alternating(64, 1000)});
+  Capture after = make_run_of_steps({.command = "ferry serve " + option, .step_us = alternating(64, 700)});
+  before.info.settings["--quantize"] = "none";
+  after.info.settings["--quantize"] = "none";
+  before.info.flops_per_s = 1e11;
+  after.info.flops_per_s = 2e11;
+  Action action = budget_action(1, 0.7);
+  action.option = "--quantize", action.from = "none", action.to = "w8a8";
+  return verify(ReportInput(before), ReportInput(after), std::vector<Action>{action});
+}
+
 std::string text_of(const Verification& verification) {
   std::string text;
   for (const std::string& line : verification_lines(verification)) text += line + "\n";
@@ -157,6 +170,25 @@ TEST(VerificationTest, WhatTheMachineItselfMayHaveDoneIsNotCertain) {
   EXPECT_EQ(verify_on(1.3, 1300, action).actions[0].verdict, Verdict::kDidNotCome);
   EXPECT_NE(text_of(verify_on(1.3, 1300, action)).find("WORSE"), std::string::npos);
   EXPECT_EQ(verify_on(0.95, 1300, action).actions[0].verdict, Verdict::kDidNotCome) << "the same machine";
+}
+
+TEST(VerificationTest, OtherCodesAreNoOtherMachine) {
+  const Verification quantized = verify_with_codes("--quantize w8a8");
+  EXPECT_EQ(quantized.actions[0].verdict, Verdict::kCame) << text_of(quantized);
+  EXPECT_EQ(quantized.warnings, std::vector<std::string>{});
+  const Verification faster = verify_with_codes("--threads 2");
+  ASSERT_EQ(faster.warnings.size(), 1U);
+  EXPECT_EQ(faster.warnings[0], "the machine itself multiplied 100 % faster in the second capture");
+}
+
+TEST(VerificationTest, ACaptureAndItselfAreSaidToBeOne) {
+  const Capture run = make_run_of_steps({.command = kBefore, .step_us = alternating(64, 1000)});
+  const Verification seen = verify(ReportInput(run), ReportInput(run), {});
+  EXPECT_EQ(seen.warnings, std::vector<std::string>{"both are the same capture"});
+  EXPECT_NE(text_of(seen).find("steps, us a useful token: +0.0 (250.0 to 250.0)\n"), std::string::npos) << text_of(seen);
+  Capture later = run;
+  later.info.start_epoch_ns += 1;
+  EXPECT_TRUE(verify(ReportInput(run), ReportInput(later), {}).warnings.empty());
 }
 
 TEST(VerificationTest, WhatLiesBeyondThePredictionsOwnErrorIsSaid) {
@@ -185,6 +217,8 @@ TEST(VerificationTest, TooFewStepsTellNothing) {
   const Verification seen = verify_steps({1000, 1001, 999}, {800, 801, 799}, budget_action(1, 0.8));
   EXPECT_EQ(seen.actions[0].verdict, Verdict::kCannotBeTold);
   EXPECT_EQ(seen.exit_code(), 3);
+  EXPECT_NE(text_of(seen).find("cannot be told: too few\n"), std::string::npos) << text_of(seen);
+  EXPECT_EQ(text_of(seen).find("no difference"), std::string::npos) << text_of(seen);
 }
 
 TEST(VerificationTest, AnActionCountsOnlyWithTheValueThatItNamed) {
