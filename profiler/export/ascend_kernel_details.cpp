@@ -5,6 +5,7 @@
 
 #include "profiler/export/ascend_rank.h"
 #include "profiler/export/ascend_tensors.h"
+#include "runtime/base/csv_field.h"
 
 namespace ferry {
 namespace {
@@ -78,7 +79,7 @@ class KernelDetails {
   /// Shapes, whose quotes are part of the text, data types and formats.
   void write_tensors(const AscendTensors& tensors) {
     const char* const quotes = tensors.shapes.empty() ? "" : "\"\"";
-    out_ << quotes << tensors.shapes << quotes << "," << tensors.types << "," << tensors.formats << ",";
+    out_ << quotes << tensors.shapes << quotes << "," << csv_field(tensors.types) << "," << tensors.formats << ",";
   }
 
   /// Layer, layer type, phase and part, as the trace says them.
@@ -90,7 +91,7 @@ class KernelDetails {
       }
       return "N/A";
     };
-    out_ << text_of("layer") << "," << text_of("layer_type") << "," << text_of("phase") << "," << text_of("part");
+    out_ << text_of("layer") << "," << csv_field(text_of("layer_type")) << "," << text_of("phase") << "," << text_of("part");
   }
 
   void write_collective(const Collective& collective) {

@@ -22,14 +22,8 @@ constexpr std::size_t kTextRows = 30;
 /// A table of one wide row as two columns, which a terminal can show.
 Table stand_up(const Table& table) {
   Table tall{.id = table.id, .title = table.title, .note = table.note, .columns = {{"name"}, {"value"}}};
-  // Text through the table's own columns, so that numbers keep their decimals.
-  for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    Table one{.columns = {table.columns[c]}, .rows = {{table.rows[0][c]}}};
-    std::string value = to_csv(one);
-    value.erase(0, value.find('\n') + 1);
-    value.pop_back();
-    tall.rows.push_back({table.columns[c].name, value});
-  }
+  for (std::size_t c = 0; c < table.columns.size(); ++c)
+    tall.rows.push_back({table.columns[c].name, cell_text(table.rows[0][c], table.columns[c])});
   return tall;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/csv_field.h"
 #include "runtime/base/quoting.h"
 
 namespace ferry {
@@ -15,12 +16,16 @@ std::string number(double value, int decimals) {
   return text;
 }
 
+}  // namespace
+
 std::string cell_text(const Table::Cell& cell, const Table::Column& column) {
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* whole = std::get_if<int64_t>(&cell)) return std::to_string(*whole);
   if (const auto* real = std::get_if<double>(&cell)) return number(*real, column.decimals);
   return "";
 }
+
+namespace {
 
 /// Names in a capture are strangers' texts.
 std::string shown_cell(const Table::Cell& cell, const Table::Column& column) { return printable(cell_text(cell, column)); }
@@ -37,14 +42,10 @@ void append_padded(std::string& line, const std::string& text, std::size_t to, b
   line += left ? text + blanks : blanks + text;
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
+/// Numbers are ours: a negative one is no formula.
+std::string csv_cell(const Table::Cell& cell, const Table::Column& column) {
+  const std::string text = cell_text(cell, column);
+  return std::holds_alternative<std::string>(cell) ? csv_field(text) : text;
 }
 
 void trim_end(std::string& line) { line.erase(line.find_last_not_of(' ') + 1); }
@@ -87,7 +88,7 @@ std::string to_csv(const Table& table) {
   for (std::size_t c = 0; c < table.columns.size(); ++c) text += (c == 0 ? "" : ",") + csv_field(table.columns[c].name);
   text += "\n";
   for (const std::vector<Table::Cell>& row : table.rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) text += (c == 0 ? "" : ",") + csv_field(cell_text(row[c], table.columns[c]));
+    for (std::size_t c = 0; c < row.size(); ++c) text += (c == 0 ? "" : ",") + csv_cell(row[c], table.columns[c]);
     text += "\n";
   }
   return text;

@@ -28,6 +28,9 @@ struct Table {
 std::string to_text(const Table& table, std::size_t max_rows = 40);
 /// RFC 4180, a header line first; numbers with their column's decimals.
 std::string to_csv(const Table& table);
+
+/// A cell as people read it, doubles with the column's decimals; empty for one without anything to say.
+std::string cell_text(const Table::Cell& cell, const Table::Column& column);
 /// {"id":…,"title":…,"note":…,"columns":[…],"rows":[[…]]}, with the very numbers of the CSV.
 nlohmann::ordered_json to_json(const Table& table);
 

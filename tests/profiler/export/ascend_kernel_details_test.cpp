@@ -33,6 +33,15 @@ TEST(AscendKernelDetails, HeaderIsTheReaders) {
               testing::StartsWith("Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance\n"));
 }
 
+TEST(AscendKernelDetails, StrangersTextsStayInTheirFields) {
+  Capture capture = make_made_capture({.world_size = 1});
+  capture.info.model.layer_types.assign(4, "=a,\"b\"\n\x1b");
+  const AscendFolders folders{ReportInput(capture)};
+  const std::string text = test::read_text(folders.output(0, "kernel_details.csv"));
+  EXPECT_THAT(text, testing::HasSubstr(",\"'=a,\"\"b\"\"\n\\x1b\","));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
 TEST(AscendKernelDetails, DurationsAddUpToWhatTheRankComputed) {
   const ReportInput input(make_made_capture({.world_size = 3}));  // one thread a rank
   const AscendFolders folders(input);

@@ -27,6 +27,20 @@ TEST(Table, CsvQuotesAndRounds) {
   EXPECT_EQ(to_csv(sample()), "name,count,time_us\n\"a, \"\"b\"\"\",7,1.235\nnaïve…,123456,\n");
 }
 
+TEST(Table, CsvOfStrangersCommandsNeitherTerminalsNorSpreadsheets) {
+  const auto field = [](const std::string& text) {
+    const std::string csv = to_csv({.columns = {{"host"}}, .rows = {{text}}});
+    return csv.substr(5, csv.size() - 6);
+  };
+  EXPECT_EQ(field("a\x1b[31m\r\nb"), "\"a\\x1b[31m\\x0d\nb\"");
+  EXPECT_EQ(field("=1+1"), "'=1+1");
+  EXPECT_EQ(field("@SUM(A1)"), "'@SUM(A1)");
+  EXPECT_EQ(field("+1"), "'+1");
+  EXPECT_EQ(field("-2+3|cmd"), "'-2+3|cmd");
+  EXPECT_EQ(field("--token-budget"), "--token-budget") << "an option";
+  EXPECT_EQ(to_csv({.columns = {{"x", 1}}, .rows = {{-1.5}, {int64_t{-2}}}}), "x\n-1.5\n-2\n");
+}
+
 TEST(Table, TextAlignsByCharactersAndSaysWhatItLeavesOut) {
   EXPECT_EQ(to_text(sample()),
             "Samples\n"
