@@ -17,6 +17,7 @@
 #include "profiler/archive/retention.h"
 #include "runtime/base/error.h"
 #include "runtime/base/pending_file.h"
+#include "runtime/base/quoting.h"
 #include "runtime/base/text_file.h"
 
 namespace ferry {
@@ -82,6 +83,14 @@ std::optional<SegmentEntry> look_at(const fs::path& path) {
   }
 }
 
+/// Whoever misses steps learns of files that are there and say nothing.
+void warn_of_damaged(const fs::path& folder, const std::vector<std::string>& damaged) {
+  if (damaged.empty()) return;
+  const std::string more = damaged.size() == 1 ? "" : " and " + std::to_string(damaged.size() - 1) + " more";
+  std::fprintf(stderr, "ferry: warning: archive %s: %s%s cannot be read, and the steps are left out\n",
+               printable(folder.string()).c_str(), printable(damaged.front()).c_str(), more.c_str());
+}
+
 FileDescriptor take_lock(const fs::path& folder) {
   std::error_code code;
   fs::create_directories(folder, code);
@@ -123,6 +132,7 @@ std::vector<KeptSize> sizes_of(const std::vector<SegmentEntry>& entries) {
 std::vector<SegmentEntry> read_archive(const fs::path& folder) {
   std::map<std::string, SegmentEntry> known = read_index(folder / kIndex);
   std::vector<SegmentEntry> entries;
+  std::vector<std::string> damaged;
   std::error_code code;
   for (fs::directory_iterator file(folder, code), end; !code && file != end && entries.size() < kMaxSegments;
        file.increment(code)) {
@@ -136,11 +146,15 @@ std::vector<SegmentEntry> read_archive(const fs::path& folder) {
     std::optional<SegmentEntry> entry;
     if (found != known.end() && found->second.bytes == bytes) entry = std::move(found->second);
     if (!entry) entry = look_at(file->path());
-    if (!entry) continue;
+    if (!entry) {
+      if (file->exists(gone)) damaged.push_back(name);
+      continue;
+    }
     entry->bytes = bytes;
     entries.push_back(std::move(*entry));
   }
   if (code) throw Error(ErrorCode::kNotFound, "archive " + folder.string() + " cannot be read: " + code.message());
+  warn_of_damaged(folder, damaged);
   std::ranges::sort(entries, {}, [](const SegmentEntry& e) { return std::pair(e.time_ns, std::string_view(e.file)); });
   return entries;
 }

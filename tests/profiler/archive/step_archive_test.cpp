@@ -239,6 +239,19 @@ TEST_F(StepArchiveTest, AnIndexLeadsNowhereElse) {
   EXPECT_EQ(read_archive(path()).size(), 1U) << "a link is no segment";
 }
 
+TEST_F(StepArchiveTest, SegmentsThatCannotBeReadAreSaid) {
+  fill(3);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(read_archive(path()).size(), 3U);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  const std::string name = first_segment().filename().string();
+  write(first_segment(), "FERRYSEG");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(read_archive(path()).size(), 2U);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "ferry: warning: archive " + path().string() + ": " + name + " cannot be read, and the steps are left out\n");
+}
+
 TEST_F(StepArchiveTest, ADamagedSegmentIsAnErrorOfALineOrAnotherCapture) {
   fill(1);
   const fs::path segment = first_segment();
