@@ -5,11 +5,27 @@
 namespace ferry {
 namespace {
 
+/// Of UTF-8: line and paragraph separators, and what turns the direction of the text behind it (U+2028 to U+202E, U+2066 to
+/// U+2069), so that it reads as something else than it is.
+bool turns_text(std::string_view text) {
+  if (!text.starts_with("\xE2\x80") && !text.starts_with("\xE2\x81")) return false;
+  const auto last = static_cast<unsigned char>(text.size() > 2 ? text[2] : 0);
+  return text[1] == '\x80' ? last >= 0xA8 && last <= 0xAE : last >= 0xA6 && last <= 0xA9;
+}
+
 std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (turns_text(text.substr(i))) {
+      char code[16];
+      std::snprintf(code, sizeof code, "\\u%04x",
+                    0x2000U + ((next & 0x3FU) << 6) + (static_cast<unsigned char>(text[i + 2]) & 0x3FU));
+      result += code;
+      i += 2;
+      continue;
+    }
     const bool is_second_set = byte == 0xC2 && next >= 0x80 && next < 0xA0;  // U+0080 to U+009F: one of them is as ESC [
     if (!is_second_set && (kept.find(text[i]) != std::string_view::npos || (byte >= 0x20 && byte != 0x7F))) {
       result += text[i];
