@@ -116,10 +116,11 @@ void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposa
       .answers = {"idle_cores"},
       .own = {.severity = Finding::Severity::kNotice,
               .kind = "idle_cores",
-              .text = format("The coordinator computes with %d thread%s and may run on %zu cores: %zu of them have "
+              .text = format("The coordinator computes with %d thread%s and may run on %zu cores: %zu of them ha%s "
                              "nothing to do.",
                              own.num_threads, own.num_threads == 1 ? "" : "s", cores.size(),
-                             cores.size() - static_cast<std::size_t>(own.num_threads)),
+                             cores.size() - static_cast<std::size_t>(own.num_threads),
+                             cores.size() - static_cast<std::size_t>(own.num_threads) == 1 ? "s" : "ve"),
               .table = "run"},
       .action = {.kind = "threads",
                  .text = "compute with a thread on every core",

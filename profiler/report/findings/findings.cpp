@@ -19,6 +19,12 @@ namespace {
 
 using Severity = Finding::Severity;
 
+std::string quiet_text(std::size_t num_steps, std::size_t num_requests) {
+  if (num_steps == 0) return "The capture holds no step: there is nothing to be found.";
+  return format("Nothing stands out in %zu step%s and %zu request%s.", num_steps, num_steps == 1 ? "" : "s", num_requests,
+                num_requests == 1 ? "" : "s");
+}
+
 void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
   constexpr double kMinStarved = 0.05;                // of the capture
   constexpr double kMinRequests = 0.25;               // of the requests
@@ -189,10 +195,8 @@ std::vector<Finding> find_problems(const ReportInput& input) {
   find_idle_device(input, findings);
   sort_findings(findings);
   if (findings.empty())
-    findings.push_back({Severity::kInfo, "none",
-                        format("Nothing stands out in %zu steps and %zu requests.", input.timeline.steps.size(),
-                               input.timeline.requests.size()),
-                        "run"});
+    findings.push_back(
+        {Severity::kInfo, "none", quiet_text(input.timeline.steps.size(), input.timeline.requests.size()), "run"});
   return findings;
 }
 

@@ -46,6 +46,9 @@ TEST(FindingsTest, AQuietRunHasNoneAndSaysSo) {
     EXPECT_EQ(findings[0].kind, "none");
     EXPECT_EQ(findings[0].severity, Finding::Severity::kInfo);
   }
+  Capture empty = make_made_capture({.world_size = 1});
+  for (ThreadCapture& thread : empty.ranks[0].threads) thread.records.clear();
+  EXPECT_EQ(find_in(empty).front().text, "The capture holds no step: there is nothing to be found.");
 }
 
 TEST(FindingsTest, NamesASlowRankAndWhatItCosts) {
