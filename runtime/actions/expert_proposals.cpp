@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "profiler/report/findings/format.h"
 #include "runtime/actions/command_change.h"
@@ -123,9 +124,11 @@ void propose_experts(const CaptureReplay& replay, const std::vector<Finding>& fi
   PlanReplay model(replay);
   propose_copies(replay, model, proposals);
   propose_spread(replay, model, proposals);
-  for (const Finding& finding : findings)
-    if (finding.kind == "slow_rank" || finding.kind == "slow_link" || finding.kind == "no_core")
-      propose_leaving_out(replay, model, finding, proposals);
+  std::set<int32_t> asked;  // a rank is left out once, whatever else is said of it
+  for (const char* kind : {"slow_rank", "slow_link", "no_core"}) {
+    for (const Finding& finding : findings)
+      if (finding.kind == kind && asked.insert(finding.rank).second) propose_leaving_out(replay, model, finding, proposals);
+  }
 }
 
 void propose_exchange(const CaptureReplay& replay, std::vector<Proposal>& proposals) {

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "profiler/report/findings/action_text.h"
+#include "profiler/report/findings/findings.h"
 #include "runtime/actions/draft_costs.h"
 #include "runtime/actions/plan_replay.h"
+#include "runtime/actions/proposals.h"
 #include "tests/runtime/actions/replay_fixture.h"
 
 namespace ferry {
@@ -78,6 +82,22 @@ TEST(AdviseTest, ASlowWorkerIsLeftOut) {
   // Two workers then have eight experts each of which 80 rows touch all: 8 * 20 + 80 / 2 * 2 us, behind 100 + 400 + 30 + 5.
   const double after = 100 + 400 + 30 + 5 + 8 * 20 + 40 * 2;
   EXPECT_NEAR(1e6 * 40 / action->after, after, 0.12 * after) << all_actions(findings);
+}
+
+TEST(AdviseTest, ASlowWorkerThatAlsoWaitsForCoresIsLeftOutOnce) {
+  KnownCapture run({.num_workers = 3, .link_us = 5, .slow = {1, 8, 1}});
+  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 40, 40);
+  const ReportInput input(run.take());
+  const std::vector<Finding> problems = find_problems(input);
+  const auto slow = std::ranges::find(problems, "slow_rank", &Finding::kind);
+  ASSERT_NE(slow, problems.end());
+  std::vector<Finding> findings = {*slow, *slow};
+  findings[0].kind = "no_core";
+  std::vector<Proposal> proposals;
+  propose_experts(CaptureReplay(input), findings, proposals);
+  std::erase_if(proposals, [](const Proposal& proposal) { return proposal.action.kind != "leave_out"; });
+  ASSERT_EQ(proposals.size(), 1U);
+  EXPECT_EQ(proposals[0].answers, std::vector<std::string>{"slow_rank"}) << "what explains most of it";
 }
 
 /// 2 cores, of which one works.
