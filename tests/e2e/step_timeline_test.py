@@ -293,6 +293,17 @@ class StepTimelineTest(traced_page.TracedPageTest):
         self.assertIn(["column", "p99, \u00b5s in " + self.browser.evaluate("document.getElementById('view-layer-title').textContent")], self.found("p99"))
         self.assertEqual(self.found("straggler")[0][0], "table", "by its name for scripts, too")
 
+    def test_search_says_what_it_does_not_list(self):
+        listed = self.found("e")
+        said, last = self.browser.evaluate("['.search [role=status]', '.results li:last-child'].map((where) => document.querySelector(where).textContent)")
+        self.assertEqual(len(listed), 30)
+        count = int(said.split()[0])
+        self.assertGreater(count, 30)
+        self.assertEqual(said, f"{count} found, the first 30 are listed")
+        self.assertEqual(last, f"{count - 30} more: another word makes them fewer.")
+        self.assertLess(len(self.found("straggler")), 30)
+        self.assertNotIn("more", self.browser.evaluate("document.querySelector('.results li:last-child').textContent"))
+
     def test_search_goes_to_columns(self):
         self.found("worker_experts_us")
         self.browser.press("Enter")

@@ -58,7 +58,7 @@ function hasNumbers(parts, words) {
           parts.some((part, p) => part === word && p > 0 && parts[p - 1].startsWith(words[w - 1])));
 }
 
-/** The best items for a query, best first: whole words before their beginnings before anything inside. */
+/** All items for a query, best first: whole words before their beginnings before anything inside. */
 function searchItems(items, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return [];
@@ -74,7 +74,7 @@ function searchItems(items, query) {
   }
   // The order of items, findings first, stays among equals, but that a long sentence comes behind a name, and a column behind all.
   const rank = ({item, score}) => 3 * score + ({finding: 2, column: 4}[item.kind] ?? 0);
-  return found.sort((a, b) => rank(a) - rank(b)).slice(0, MOST_RESULTS).map(({item}) => item);
+  return found.sort((a, b) => rank(a) - rank(b)).map(({item}) => item);
 }
 
 class SearchBox {
@@ -116,14 +116,17 @@ class SearchBox {
 
   update() {
     this.items ??= makeSearchIndex(this.report);
-    this.found = searchItems(this.items, this.input.value);
+    const all = searchItems(this.items, this.input.value);
+    this.found = all.slice(0, MOST_RESULTS);
     this.list.replaceChildren(...this.found.map(
         ({kind, label}, place) =>
             h("li", {role: "option", id: `result-${place}`, "data-place": String(place), "aria-selected": "false"},
               h("span", {class: "result-kind"}, kind), h("span", {class: "result-label"}, label))));
     const isAsked = this.input.value.trim() !== "";
     if (isAsked && this.found.length === 0) this.list.append(h("li", {class: "none", role: "presentation"}, "Nothing found."));
-    this.status.textContent = isAsked ? `${this.found.length} found` : "";
+    const more = all.length - this.found.length;
+    if (more > 0) this.list.append(h("li", {class: "none", role: "presentation"}, `${more} more: another word makes them fewer.`));
+    this.status.textContent = isAsked ? `${all.length} found${more > 0 ? `, the first ${this.found.length} are listed` : ""}` : "";
     this.list.hidden = !isAsked;
     this.input.setAttribute("aria-expanded", String(isAsked));
     this.mark(this.found.length ? 0 : -1);
