@@ -67,14 +67,24 @@ MeasuredCost summarise_pairs(std::vector<double> pairs) {
   return cost;
 }
 
+std::string interval_text(const MeasuredCost& cost) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%+.2f to %+.2f, %zu pairs", 100 * cost.low, 100 * cost.high, cost.pairs.size());
+  if (cost.is_interval()) return text;
+  return cost.pairs.size() == 1 ? "1 pair, too few for an interval" : std::string(text) + ", too few for an interval";
+}
+
 void print_recording_cost(const MeasuredCost& cost) {
-  std::printf("%24s recording it takes %+.2f %% (%+.2f to %+.2f, %zu pairs)\n", "", 100 * cost.median, 100 * cost.low,
-              100 * cost.high, cost.pairs.size());
+  std::printf("%24s recording it takes %+.2f %% (%s)\n", "", 100 * cost.median, interval_text(cost).c_str());
   std::fflush(stdout);
 }
 
 nlohmann::ordered_json recording_cost_json(const MeasuredCost& cost) {
-  return {{"median", cost.median}, {"low", cost.low}, {"high", cost.high}, {"pairs", cost.pairs}};
+  return {{"median", cost.median},
+          {"low", cost.low},
+          {"high", cost.high},
+          {"is_interval", cost.is_interval()},
+          {"pairs", cost.pairs}};
 }
 
 }  // namespace ferry

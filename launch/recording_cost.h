@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 // What recording costs the work that is recorded: the same work with and without a capture, in turn.
@@ -16,6 +17,8 @@ struct MeasuredCost {
   /// Of the median, with a confidence of 95 % or more, by the sign test: nothing is assumed of how timings are spread. Of fewer
   /// than six pairs the whole range, which promises less.
   double low = 0, high = 0;
+
+  bool is_interval() const { return pairs.size() >= 6; }
 };
 
 /// Throws std::invalid_argument for no pairs.
@@ -34,6 +37,8 @@ struct MeasuredWindow {
 /// `work` throws, and std::invalid_argument for no pairs.
 MeasuredCost measure_pairs(const RecordedWork& work, int64_t num_pairs, MeasuredWindow window = {});
 
+/// "-0.42 to +1.30, 20 pairs", percent.
+std::string interval_text(const MeasuredCost& cost);
 void print_recording_cost(const MeasuredCost& cost);
 nlohmann::ordered_json recording_cost_json(const MeasuredCost& cost);
 

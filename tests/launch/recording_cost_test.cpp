@@ -30,6 +30,9 @@ TEST(RecordingCostTest, FewPairsHaveTheirRange) {
   EXPECT_EQ(cost.high, 0.03);
   EXPECT_EQ(cost.pairs, (std::vector<double>{0.03, -0.01, 0.02})) << "as they came";
   EXPECT_EQ(summarise_pairs({0.5}).median, 0.5);
+  EXPECT_EQ(interval_text(cost), "-1.00 to +3.00, 3 pairs, too few for an interval");
+  EXPECT_EQ(interval_text(summarise_pairs({0.5})), "1 pair, too few for an interval");
+  EXPECT_EQ(interval_text(summarise_pairs({0.01, 0.01, 0.01, 0.01, 0.01, 0.02})), "+1.00 to +2.00, 6 pairs");
   EXPECT_THROW(summarise_pairs({}), std::invalid_argument);
 }
 
