@@ -1,6 +1,7 @@
 #include "runtime/actions/command_change.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <vector>
 
@@ -22,6 +23,17 @@ std::string folder_ending(const std::string& option, const std::string& value) {
 
 /// Workers that join by themselves are no ranks of a launcher.
 bool takes_joiners(const std::string& command) { return option_in(command, "--elastic").has_value(); }
+
+/// A capture knows its own coordinator and the workers: a launcher starts the other coordinators as well.
+std::string with_other_coordinators(const std::string& command, const std::string& num_ranks) {
+  const std::string coordinators = option_in(command, "--coordinators").value_or("1");
+  int own = 0, all = 0;
+  const auto read = [](const std::string& text, int& number) {
+    return std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc();
+  };
+  if (!read(num_ranks, own) || !read(coordinators, all) || all < 2) return num_ranks;
+  return std::to_string(own + all - 1);
+}
 
 }  // namespace
 
@@ -75,7 +87,9 @@ std::string changed_command(const CaptureInfo& info, const std::string& option, 
     if (!changes_ranks) return command;
     return value == "1" ? without_option(without_option(command, "--elastic"), "--join-key") : "";
   }
-  const std::string num_ranks = changes_ranks ? value : std::to_string(info.world_size);
+  if (changes_ranks && value == "1") return without_option(command, "--coordinators");
+  const std::string ranks = changes_ranks ? value : std::to_string(info.world_size);
+  const std::string num_ranks = with_other_coordinators(command, ranks);
   if (num_ranks == "1") return command;
   return "launch/mpirun.sh -np " + num_ranks + " " + command;
 }

@@ -42,6 +42,16 @@ TEST(CommandChangeTest, WorkersThatJoinAreNoLaunchersRanks) {
   EXPECT_EQ(changed_command(info, "-np", "2"), "") << "no option keeps one of them out";
 }
 
+TEST(CommandChangeTest, OtherCoordinatorsAreStartedAsWell) {
+  CaptureInfo info;
+  info.command = "ferry serve --coordinators 2 --model m";
+  info.world_size = 3;  // this coordinator's and two workers'
+  EXPECT_EQ(changed_command(info, "--threads", "2"),
+            "launch/mpirun.sh -np 4 ferry serve --coordinators 2 --model m --threads 2");
+  EXPECT_EQ(changed_command(info, "-np", "2"), "launch/mpirun.sh -np 3 ferry serve --coordinators 2 --model m");
+  EXPECT_EQ(changed_command(info, "-np", "1"), "ferry serve --model m");
+}
+
 TEST(CommandChangeTest, ALineThatWasCutOffIsNotGoneOnWith) {
   CaptureInfo info;
   info.command = "ferry generate --prompt 'a long te";
