@@ -202,6 +202,8 @@ HostLogits& BenchDriver::forward(Phase phase) {
   const StepInput input = rows_.input(prefill_quantum(engine_.scheduler_options().prefill_chunk));
   HostLogits& logits = engine_.forward(input);
   logits.all_tokens();
+  run_account_.record_own();
+  run_account_.record_others();
   const uint64_t end = now_ticks();
   if (is_counting_) note_experts(rows_before);
   for (std::size_t i = 0; i < input.state_slots.size(); ++i) {

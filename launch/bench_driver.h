@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "moe/routing/routing_rows.h"
+#include "profiler/run_account.h"
 #include "runtime/engine.h"
 
 namespace ferry {
@@ -92,6 +93,7 @@ class BenchDriver {
   StepRows rows_;
   std::vector<TokenId> tokens_;          // of the rows that are being added
   std::vector<TracedRequest> requests_;  // by slot
+  RunAccount run_account_;               // of the threads of a captured run, as serving has it
   bool is_counting_ = false;
   int64_t num_experts_read_ = 0;
 };

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 
+#include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
 
@@ -83,6 +87,20 @@ TEST_F(BenchDriverTest, ExpertsReadAreCountedWhereTheyAreAsked) {
   driver_.kept_prompt(0, kPrompt);
   const int64_t read = driver_.count_experts_read([&] { driver_.decode_alone(0, kPrompt); });
   EXPECT_EQ(read, engine_.config().num_layers() * engine_.config().moe.top_k);
+}
+
+/// Else all that a capture knows of the coordinator's counters is their sum over everything between the steps, too.
+TEST_F(BenchDriverTest, ACaptureCountsWhatThreadsDidInSteps) {
+  recorder().register_thread("engine");
+  driver_.set_context(1, 0);
+  recorder().start({.level = TraceLevel::kOperators});
+  for (int wait = 0; wait < 1000 && !recorder().counters().is_counting(); ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(recorder().counters().is_counting());
+  driver_.kept_prompt(0, kPrompt);
+  const RankCapture capture = recorder().stop();
+  EXPECT_TRUE(std::ranges::any_of(capture.counters.readings,
+                                  [](const CounterReading& reading) { return reading.tid != 0 && reading.step != kNoStep; }));
 }
 
 }  // namespace
