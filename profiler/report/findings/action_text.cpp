@@ -7,14 +7,27 @@
 #include "profiler/report/findings/format.h"
 
 namespace ferry {
+namespace {
 
-std::string action_text(const Action& action) {
+/// Four digits, all of those before the point.
+std::string figure_text(double value) {
+  constexpr double kAllDigits = 1000;
+  return format(value < kAllDigits ? "%.4g" : "%.0f", value);
+}
+
+/// "decode tokens/s from 1000 to 1250, 25 % more ± 5".
+std::string prediction_text(const Action& action) {
   const double change = action.change();
   // The error is of time; of a figure that is work by time, its share grows with the figure.
   const double error = action.error_share * std::max(1.0, 1 + change);
-  std::string text = "try: " + action.text;
-  text += format(" (predicted: %s from %.4g to %.4g, ", action.metric.c_str(), action.before, action.after) +
-          change_text(change, 0, {.up = "more", .down = "less", .times = "many"}, error) + ")";
+  return action.metric + " from " + figure_text(action.before) + " to " + figure_text(action.after) + ", " +
+         change_text(change, 0, {.up = "more", .down = "less", .times = "many"}, error);
+}
+
+}  // namespace
+
+std::string action_text(const Action& action) {
+  std::string text = "try: " + action.text + " (predicted: " + prediction_text(action) + ")";
   if (!action.command.empty()) text += ": " + action.command;
   return text;
 }
@@ -31,6 +44,7 @@ nlohmann::ordered_json actions_json(const std::vector<Action>& actions) {
                     {"metric", a.metric},
                     {"before", a.before},
                     {"after", a.after},
+                    {"prediction", prediction_text(a)},
                     {"saved_ms", a.saved_ms},
                     {"saved_share", a.saved_share},
                     {"error_share", a.error_share},
@@ -40,25 +54,26 @@ nlohmann::ordered_json actions_json(const std::vector<Action>& actions) {
 }
 
 Table make_action_view(const std::vector<Finding>& findings) {
-  Table table{.id = "action",
-              .title = "Actions",
-              .note =
-                  "What to do about the findings, best first. Each is predicted by itself, by replaying this capture with one "
-                  "option changed: gains do not add up. saved_share is of the time that the metric is about; error_share is "
-                  "by how much it may be off.",
-              .columns = {{"finding"},
-                          {"kind"},
-                          {"option"},
-                          {"from"},
-                          {"to"},
-                          {"metric"},
-                          {"before", 4},
-                          {"after", 4},
-                          {"saved_ms", 3},
-                          {"saved_share", 4},
-                          {"error_share", 4},
-                          {"assumes"},
-                          {"command"}}};
+  Table table{
+      .id = "action",
+      .title = "Actions",
+      .note =
+          "What to do about the findings, best first. Each is predicted by itself, by replaying this capture with one "
+          "option changed: gains do not add up. saved_ms is of all steps together, without warm-ups; saved_share of the "
+          "time that the metric is about; error_share is by how much that may be off.",
+      .columns = {{"finding"},
+                  {"kind"},
+                  {"option"},
+                  {"from"},
+                  {"to"},
+                  {"metric"},
+                  {"before", 4},
+                  {"after", 4},
+                  {"saved_ms", 3},
+                  {"saved_share", 4},
+                  {"error_share", 4},
+                  {"assumes"},
+                  {"command"}}};
   std::vector<std::pair<const Finding*, const Action*>> all;
   for (const Finding& finding : findings)
     for (const Action& action : finding.actions) all.emplace_back(&finding, &action);

@@ -13,8 +13,8 @@ namespace ferry {
 /// "26 × as many ± 2".
 std::string action_text(const Action& action);
 
-/// [{"kind":…,"text":…,"option":…,"from":…,"to":…,"command":…,"metric":…,"before":…,"after":…,"saved_ms":…,"saved_share":…,
-/// "error_share":…,"assumes":…}]
+/// [{"kind":…,"text":…,"option":…,"from":…,"to":…,"command":…,"metric":…,"before":…,"after":…,"prediction":…,
+/// "saved_ms":…,"saved_share":…,"error_share":…,"assumes":…}]
 nlohmann::ordered_json actions_json(const std::vector<Action>& actions);
 
 /// "action": those of all findings, the one that saves most first; without rows if there are none.

@@ -17,10 +17,11 @@ async function copyText(text, element) {
   }
 }
 
-/** One thing to do: what, what it would save, and the command for it. */
-function makeAction({text, command, saved_ms: savedMs, saved_share: savedShare}) {
+/** One thing to do: what, what it is predicted to bring, and the command for it. */
+function makeAction({text, command, prediction, saved_ms: savedMs}) {
   const gains = [
-    Number.isFinite(savedMs) ? duration(1e3 * savedMs) : null, Number.isFinite(savedShare) ? sharePercent(savedShare) : null
+    prediction ? `predicted: ${prediction}` : null,
+    Number.isFinite(savedMs) ? `${duration(1e3 * savedMs)} of all steps together` : null
   ].filter(Boolean);
   const code = command ? h("code", {}, command) : null;
   const button = command ? h("button", {
@@ -35,7 +36,7 @@ function makeAction({text, command, saved_ms: savedMs, saved_share: savedShare})
                            null;
   return h(
       "li", {class: "action"},
-      h("span", {}, `Try: ${text ?? ""}`, gains.length ? h("strong", {}, ` (predicted to save ${gains.join(", ")})`) : null),
+      h("span", {}, `Try: ${text ?? ""}`, gains.length ? h("strong", {}, ` (${gains.join("; ")})`) : null),
       command ? h("span", {class: "command"}, code, button) : null);
 }
 

@@ -76,6 +76,9 @@ TEST(ReportPage, EmbedsWhatToDoAboutAFinding) {
                       .from = "1",
                       .to = "2",
                       .command = "ferry serve --threads 2",
+                      .metric = "decode tokens/s",
+                      .before = 9000,
+                      .after = 12000,
                       .saved_ms = 12.5,
                       .saved_share = 0.25}};
   const ordered_json data = read_data(make_report_page("a run", {finding}, {}, nullptr));
@@ -83,6 +86,7 @@ TEST(ReportPage, EmbedsWhatToDoAboutAFinding) {
   const ordered_json& action = data["findings"][0]["actions"][0];
   EXPECT_EQ(action["text"], "compute with a thread on every core");
   EXPECT_EQ(action["command"], "ferry serve --threads 2");
+  EXPECT_EQ(action["prediction"], "decode tokens/s from 9000 to 12000, 33 % more ± 0");
   EXPECT_EQ(action["saved_ms"], 12.5);
   EXPECT_EQ(action["saved_share"], 0.25);
 }

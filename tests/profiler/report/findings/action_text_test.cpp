@@ -47,7 +47,7 @@ TEST(ActionTextTest, ManyTimesAsMuchIsAFactorAndSoIsItsError) {
   Action ranks = threads();
   ranks.after = 26'390, ranks.command = "";
   EXPECT_EQ(action_text(ranks),
-            "try: compute with a thread on every core (predicted: decode tokens/s from 1000 to 2.639e+04, 26 × as many ± 1)");
+            "try: compute with a thread on every core (predicted: decode tokens/s from 1000 to 26390, 26 × as many ± 1)");
 }
 
 TEST(ActionTextTest, JsonHasEveryField) {
@@ -55,7 +55,8 @@ TEST(ActionTextTest, JsonHasEveryField) {
   ASSERT_EQ(json.size(), 1U);
   EXPECT_EQ(json[0].dump(),
             R"({"kind":"threads","text":"compute with a thread on every core","option":"--threads","from":"1","to":"2",)"
-            R"("command":"ferry serve --threads 2","metric":"decode tokens/s","before":1000.0,"after":1250.0,"saved_ms":12.0,)"
+            R"("command":"ferry serve --threads 2","metric":"decode tokens/s","before":1000.0,"after":1250.0,)"
+            R"("prediction":"decode tokens/s from 1000 to 1250, 25 % more ± 5","saved_ms":12.0,)"
             R"("saved_share":0.2,"error_share":0.04,"assumes":"nothing"})");
 }
 
