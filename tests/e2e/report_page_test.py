@@ -343,20 +343,33 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.assertEqual(shown, [["954", "12,242", "12.5 ms", "25 %"], ["1.23 s", "250 \u00b5s", "3 s", "50 %"]])
         self.assertEqual(self.browser.evaluate("document.querySelector('#view-action tbody tr:last-child td:nth-child(3) data').title"), "1234.5678 ms")
 
+    def test_steps_are_seen_beside_an_idle_server(self):
+        columns = ("phase", "steps", "wall_us", "wall_share", "us_per_step", "computing_us", "exposed_us", "free_us")
+        self.show_made({"id": "phase", "title": "Phases", "note": "",
+                        "columns": [{"name": name, "decimals": 4} for name in columns],
+                        "rows": [["decode", 8, 20000, 0.02, 2500, 15000, 4000, 1000], ["idle", 0, 980000, 0.98, None, 0, 0, 980000]]})
+        bars = self.browser.evaluate("""[...document.querySelectorAll('#view-phase .bar-row')].map((row) => [
+          row.querySelector('.bar-note').textContent.replaceAll('\u00a0', ' '), row.querySelector('.bar-total').textContent.replaceAll('\u00a0', ' '),
+          [...row.querySelectorAll('.bar-part')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)])""")
+        self.assertEqual(bars, [["8 steps", "20 ms", 100], ["98 % of the capture, longer than drawn", "980 ms", 100]])
+        shown = self.browser.evaluate("[...document.querySelectorAll('#view-phase th, #view-phase td')].map((c) => c.textContent.replaceAll('\u00a0', ' '))")
+        self.assertIn("time per step", shown)
+        self.assertIn("2.5 ms", shown)
+
     def test_findings_lead_to_their_step(self):
         self.show()
         named = traced_page.read_data(self.report)["timelines"]["finding_steps"]
         shown = self.browser.evaluate("[...document.querySelectorAll('.card')].map((c) => c.querySelector('[href^=\"#step-\"]')?.hash ?? null)")
         self.assertEqual(shown, [None if step is None else f"#step-{step}" for step in named])
 
-    def test_actions_are_shown_with_what_they_save(self):
+    def test_actions_are_shown_with_what_they_bring(self):
         made = pathlib.Path(self.folder.name) / "actions.html"
         text = self.report.read_text(encoding="utf-8")
-        action = '"actions":[{"text":"Give rank 1 two cores.","command":"ferry serve --threads 2","saved_ms":1234.5,"saved_share":0.142}],'
+        action = '"actions":[{"text":"Give rank 1 two cores.","command":"ferry serve --threads 2","prediction":"decode tokens/s from 9000 to 12000, 33 % more","saved_ms":1234.5}],'
         made.write_text(re.sub(r'("findings":\[\{)', lambda found: found.group(1) + action, text, count=1), encoding="utf-8")
         self.show(page=made)
         card = self.browser.evaluate("document.querySelector('.card').innerText.replaceAll('\\u00a0', ' ')")
-        for part in ("Give rank 1 two cores.", "predicted to save 1.23 s, 14.2 %", "ferry serve --threads 2"):
+        for part in ("Give rank 1 two cores.", "predicted: decode tokens/s from 9000 to 12000, 33 % more; 1.23 s of all steps together", "ferry serve --threads 2"):
             self.assertIn(part, card)
         self.browser.evaluate("document.querySelector('.copy').click()")
         self.browser.until("['Copied', 'Selected'].includes(document.querySelector('.copy').textContent)")

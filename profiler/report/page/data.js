@@ -44,7 +44,7 @@ class Table {
   text(row, column) { return cellText(row[column], this.columns[column].decimals); }
 }
 
-/** A column's name and its unit, which is written last: "wall_ms" -> ["wall", "ms"]. */
+/** A column's name and its unit, which is written last: "wall_ms" -> ["wall", "ms"]. What is not left out stands third. */
 const UNITS = [
   [/_?gflop_per_s$/, "GFLOP/s"],
   [/_?gb_per_s$/, "GB/s"],
@@ -52,6 +52,7 @@ const UNITS = [
   [/_per_s$/, "/s"],
   [/_mib$/, "MiB"],
   [/_bytes$/, "B"],
+  [/^us_(?=per_|each$)/, "\u00b5s", "time_"],
   [/_us$/, "\u00b5s"],
   [/_ms$/, "ms"],
   [/_ns$/, "ns"],
@@ -62,8 +63,8 @@ const UNITS = [
 const ACRONYMS = new Set(["flop", "itl", "kv", "rss", "tpot", "ttft"]);
 
 function nameAndUnit(name) {
-  const [pattern, unit] = UNITS.find(([known]) => known.test(name)) ?? [/$/, ""];
-  const words = name.replace(pattern, "").split("_").map((word) => ACRONYMS.has(word) ? word.toUpperCase() : word).join(" ");
+  const [pattern, unit, left = ""] = UNITS.find(([known]) => known.test(name)) ?? [/$/, ""];
+  const words = name.replace(pattern, left).split("_").map((word) => ACRONYMS.has(word) ? word.toUpperCase() : word).join(" ");
   return words ? [words, unit] : [unit, ""];  // "gb_per_s" is all unit
 }
 

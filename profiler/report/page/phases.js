@@ -10,6 +10,7 @@ function drawPhases(table) {
         steps: [/^(num_)?steps?$/],
         tokens: [/^tokens$/],
         wall: [/^wall/],
+        share: [/^wall_share$/],
         perStep: [/per_step/],
       },
       ["phase", "computing", "exposed", "free"]);
@@ -25,13 +26,36 @@ function drawPhases(table) {
                      const steps = at.steps >= 0 && row[at.steps] ? countOf(row[at.steps], "step") : "";
                      return {
                        name: String(row[at.phase]),
-                       note: steps,
+                       hasSteps: steps !== "",
+                       note: steps || tellShare(row, at.share),
                        values,
                        total: duration(wall),
                        tell: [String(row[at.phase]), ...tellTimeParts(values)],
                      };
                    })
                    .filter(({values}) => values.some((value) => value > 0));
-  return rows.length ? makeBars({label: "Time by phase: computing, exposed communication, free", parts: TIME_PARTS, rows}) :
+  return rows.length ? makeBars({
+    label: "Time by phase: computing, exposed communication, free",
+    parts: TIME_PARTS,
+    rows: cutToSteps(rows),
+  }) :
                        null;
+}
+
+/** "83 % of the capture". */
+function tellShare(row, share) { return share >= 0 && row[share] > 0 ? `${sharePercent(row[share])} of the capture` : ""; }
+
+/** Beside a server that was idle, or a benchmark that measured roofs, its steps would be too short to be seen. */
+function cutToSteps(rows) {
+  const lengthOf = ({values}) => values.reduce((a, b) => a + b, 0);
+  const longest = Math.max(0, ...rows.filter(({hasSteps}) => hasSteps).map(lengthOf));
+  return rows.map((row) => {
+    const length = lengthOf(row);
+    if (row.hasSteps || longest === 0 || length <= longest) return row;
+    return {
+      ...row,
+      values: row.values.map((value) => value * longest / length),
+      note: [row.note, "longer than drawn"].filter(Boolean).join(", "),
+    };
+  });
 }

@@ -81,6 +81,7 @@ Table make_run_view(const ReportInput& input) {
   const Totals sum = run_totals(input);
   const Latencies latencies = find_latencies(timeline);
   const double wall_s = static_cast<double>(total(find_recorded(input))) / 1e9;
+  const double aside_s = static_cast<double>(total(intersect(find_asides(timeline), find_recorded(input)))) / 1e9;
   int64_t step_tokens = 0, useful_tokens = 0;
   for (const StepInfo& step : timeline.steps) {
     step_tokens += step.num_tokens;
@@ -92,7 +93,8 @@ Table make_run_view(const ReportInput& input) {
       .note =
           "TTFT counts from the arrival of a request, before tokenization; ITL between the ends of its steps; none counts "
           "when the program was busy with itself (aside). "
-          "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong. "
+          "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong, "
+          "and the time aside. "
           "Of kept steps of an archive wall_s is what was recorded, without what lies between them. "
           "counters: what was not counted, and why."};
   std::vector<Table::Cell> row;
@@ -111,7 +113,7 @@ Table make_run_view(const ReportInput& input) {
   add("wall_s", wall_s, 3);
   add("steps", static_cast<int64_t>(timeline.steps.size()));
   add("step_tokens", step_tokens);
-  add("tokens_per_s", ratio_cell(static_cast<double>(useful_tokens), wall_s), 1);
+  add("tokens_per_s", ratio_cell(static_cast<double>(useful_tokens), wall_s - aside_s), 1);
   add("requests", static_cast<int64_t>(timeline.requests.size()));
   add("finished_requests", sum.finished);
   add("prompt_tokens", sum.prompt_tokens);

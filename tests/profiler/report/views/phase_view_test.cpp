@@ -104,6 +104,12 @@ TEST(PhaseViewTest, WarmUpAndSizesAreRowsOfTheirOwnAndMeasuringIsNoGap) {
   for (std::size_t r = 0; r < gaps.rows.size(); ++r) EXPECT_LT(ns(gaps, r, "length_us"), 1000);
 }
 
+TEST(RunViewTest, WhatTheProgramDidAsideSlowsNoTokens) {
+  const Table table = make_run_view(ReportInput(benchmark().capture));
+  EXPECT_NEAR(number(table, 0, "wall_s"), 3000e-9, 1e-12);
+  EXPECT_NEAR(number(table, 0, "tokens_per_s"), 7 / 1500e-9, 1);
+}
+
 TEST(PhaseViewTest, TheTowerBetweenStepsIsNeitherStarvedNorIdle) {
   test::SmallCapture small(1, 5000);
   small.span(0, Zone::kEncodeMedia, 500, 1500, 64);
