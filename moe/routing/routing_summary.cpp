@@ -61,9 +61,9 @@ std::string phase_text(const RoutingTrace& trace, RoutingPhase phase) {
   const RoutingSummary s = summarise_routing(trace, phase);
   const char* const name = phase == RoutingPhase::kDecode ? "decode" : "prefill";
   if (s.num_steps == 0) return line("%-8s no steps\n", name);
-  return line("%-8s %lld steps, %lld rows, %.1f a step: %.1f of %lld experts touched in a step and layer\n", name,
-              static_cast<long long>(s.num_steps), static_cast<long long>(s.num_rows), s.rows_per_step, s.touched,
-              static_cast<long long>(trace.shape.num_experts)) +
+  return line("%-8s %lld step%s, %lld row%s, %.1f a step: %.1f of %lld experts touched in a step and layer\n", name,
+              static_cast<long long>(s.num_steps), s.num_steps == 1 ? "" : "s", static_cast<long long>(s.num_rows),
+              s.num_rows == 1 ? "" : "s", s.rows_per_step, s.touched, static_cast<long long>(trace.shape.num_experts)) +
          line(
              "         hottest expert %.2f x the mean (the most: layer %lld, expert %lld), top eighth %.0f %% of the rows, "
              "%.1f "

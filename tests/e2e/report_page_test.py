@@ -356,6 +356,20 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.assertIn("time per step", shown)
         self.assertIn("2.5 ms", shown)
 
+    def test_columns_without_values_are_left_out_until_they_are_asked_for(self):
+        self.show_made({"id": "counter", "title": "Counters", "note": "",
+                        "columns": [{"name": name, "decimals": 0} for name in ("rank", "cycles", "minor_faults", "says")],
+                        "rows": [[0, None, 3, ""], [1, None, 4, ""]]})
+        seen = "[...document.querySelectorAll('#view-counter th, #view-counter tbody td')].filter((c) => c.offsetParent).map((c) => c.textContent)"
+        self.assertEqual(self.browser.evaluate(seen), ["rank", "minor faults", "0", "3", "1", "4"])
+        self.assertIn("Left out, as no row has a value: cycles, says.", self.browser.evaluate("document.querySelector('#view-counter').innerText"))
+        self.browser.press("/")
+        self.browser.type("cycles")
+        self.browser.until("document.querySelector('[role=option]')")
+        self.browser.press("Enter")
+        self.browser.until("document.querySelector('#view-counter th[data-column=cycles]').offsetParent")
+        self.assertEqual(self.browser.evaluate(seen), ["rank", "cycles", "minor faults", "0", "", "3", "1", "", "4"])
+
     def test_findings_lead_to_their_step(self):
         self.show()
         named = traced_page.read_data(self.report)["timelines"]["finding_steps"]

@@ -28,6 +28,11 @@ class Table {
     return needed.every((key) => picked[key] >= 0) ? picked : null;
   }
 
+  /** Has no row a value there, as far as is known? */
+  isEmpty(column) {
+    return !this.isCut && this.rows.length > 0 && this.rows.every((row) => row[column] === null || row[column] === "");
+  }
+
   /** Does the column hold numbers and nothing else? */
   isNumeric(column) {
     let seen = false;

@@ -16,6 +16,7 @@ class TableView {
     this.table = table;
     this.numeric = table.columns.map((_, c) => table.isNumeric(c));
     this.shares = table.columns.map(({name}, c) => this.numeric[c] ? shareMaximum(name) : 0);
+    this.isEmpty = table.columns.map((_, c) => table.isEmpty(c));
     this.order = table.rows.map((_, r) => r);
     this.sorted = {column: -1, down: false};
     this.body = h("tbody");
@@ -36,11 +37,18 @@ class TableView {
     const button =
         h("button", {type: "button", onclick: () => this.sortBy(c)}, name,
           shown ? h("span", {class: "unit"}, ` ${shown}`) : null, h("span", {class: "arrow", "aria-hidden": "true"}));
-    return h("th", {scope: "col", class: this.numeric[c] ? "num" : null, "data-column": column.name}, button);
+    return h("th", {scope: "col", class: this.classOf(c), "data-column": column.name}, button);
+  }
+
+  /** Of a column's cells, and what one of them is beside. */
+  classOf(c, more = "") {
+    return [this.numeric[c] ? "num" : "", this.isEmpty[c] ? "empty" : "", more].filter(Boolean).join(" ") || null;
   }
 
   makeFootnote() {
     const {table} = this;
+    const empty = table.columns.filter((_, c) => this.isEmpty[c]).map(({name}) => nameAndUnit(name)[0]);
+    if (empty.length) return h("p", {class: "note"}, `Left out, as no row has a value: ${empty.join(", ")}.`);
     if (!table.isCut) return null;
     return h(
         "p", {class: "note"},
@@ -109,6 +117,11 @@ class TableView {
   /** Brings a column's header into sight and gives it the focus. */
   revealColumn(column) {
     const header = this.headers[column];
+    if (this.isEmpty[column]) {
+      this.isEmpty[column] = false;
+      header.classList.remove("empty");
+      this.fill(Math.max(this.shown, FIRST_ROWS));
+    }
     header.scrollIntoView({block: "center", inline: "center"});
     header.querySelector("button").focus({preventScroll: true});
   }
@@ -116,9 +129,9 @@ class TableView {
   makeRow(row) {
     return h("tr", {}, row.map((cell, c) => {
       const text = makeCell(this.table, row, c);
-      if (!this.numeric[c]) return h("td", {title: typeof row[c] === "string" && row[c].length > 50 ? row[c] : null}, text);
+      if (!this.numeric[c]) return h("td", {class: this.classOf(c), title: typeof row[c] === "string" && row[c].length > 50 ? row[c] : null}, text);
       const share = this.shares[c] ? Math.min(1, Math.max(0, cell / this.shares[c])) : 0;
-      return h("td", {class: share ? "num share" : "num", style: share ? `--share:${(100 * share).toFixed(1)}%` : null}, text);
+      return h("td", {class: this.classOf(c, share ? "share" : ""), style: share ? `--share:${(100 * share).toFixed(1)}%` : null}, text);
     }));
   }
 }

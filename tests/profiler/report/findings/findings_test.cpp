@@ -51,6 +51,12 @@ TEST(FindingsTest, AQuietRunHasNoneAndSaysSo) {
   EXPECT_EQ(find_in(empty).front().text, "The capture holds no step: there is nothing to be found.");
 }
 
+TEST(FindingsTest, OneStepIsNotCalledSeveral) {
+  test::SmallCapture small(1, 5000);
+  small.step(0, Phase::kDecode, 1000, 2000, 1, 1);
+  EXPECT_EQ(all_texts(find_problems(ReportInput(small.capture))), "none: Nothing stands out in 1 step and 0 requests.\n");
+}
+
 TEST(FindingsTest, NamesASlowRankAndWhatItCosts) {
   const std::vector<Finding> findings =
       find_in(quiet({.world_size = 4, .num_prefill_steps = 9, .num_decode_steps = 0, .slow_rank = 2, .slow_factor = 4}));
