@@ -13,9 +13,11 @@
 #include "profiler/archive/moment.h"
 #include "profiler/archive/step_archive.h"
 #include "profiler/export/capture_files.h"
+#include "profiler/report/findings/action_text.h"
 #include "profiler/report/findings/findings.h"
 #include "profiler/report/incidents/worker_history.h"
 #include "profiler/report/views/table.h"
+#include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -100,8 +102,10 @@ void print_text(const Told& told) {
   for (const auto& [time_ns, event] : told.events) text += "  " + moment_text(time_ns) + " " + event_text(event) + "\n";
   if (told.is_read) text += "\nFindings of these steps\n";
   if (!told.is_read && !told.answer.chosen.empty()) text += "\nNone of these steps can be read: there are no findings\n";
-  for (const Finding& finding : told.findings)
+  for (const Finding& finding : told.findings) {
     text += std::string("  ") + severity_name(finding.severity) + ": " + printable(finding.text) + "\n";
+    for (const Action& action : finding.actions) text += "    " + printable(action_text(action)) + "\n";
+  }
   text = printable_lines(text);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
@@ -112,7 +116,11 @@ void print_json(const Told& told) {
     events.push_back(
         {{"time_ns", time_ns}, {"rank", event.rank}, {"to", worker_state_name(event.to)}, {"reason", event.reason}});
   for (const Finding& f : told.findings)
-    findings.push_back({{"severity", severity_name(f.severity)}, {"kind", f.kind}, {"rank", f.rank}, {"text", f.text}});
+    findings.push_back({{"severity", severity_name(f.severity)},
+                        {"kind", f.kind},
+                        {"rank", f.rank},
+                        {"text", f.text},
+                        {"actions", actions_json(f.actions)}});
   ordered_json num_left_out = ordered_json::object();
   const CountsByReason counts = left_out(told);
   for (std::size_t why = 0; why < counts.size(); ++why) num_left_out[kept_for_name(static_cast<KeptFor>(why))] = counts[why];
@@ -135,12 +143,12 @@ void look_into(Told& told, const std::filesystem::path& folder, const std::files
   told.is_read = capture.has_value();
   if (!capture) return;
   const ReportInput input(*capture);
-  told.findings = find_problems(input);
+  told.findings = find_and_advise(input);
   for (WorkerEvent& event : find_worker_history(input).events)
     told.events.emplace_back(capture->info.start_epoch_ns + event.at_ns, std::move(event));
   if (out.empty()) return;
   prepare_capture_folder(out);
-  write_capture_files(out, *std::move(capture));
+  write_capture_files(out, *std::move(capture), find_and_advise);
 }
 
 }  // namespace

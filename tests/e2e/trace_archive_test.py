@@ -79,7 +79,11 @@ class ArchiveTest(ferry_job.JobTest):
         text = ferry("trace", "archive", self.folder, "--at", began, "--phase", "decode", "--slowest", "16", "--out", capture)
         self.assertIn("5 minutes to both sides", text)
         self.assertIn("Findings of these steps", text)
-        ferry("trace", "report", capture)
+        written = (capture / "report.txt").read_text(encoding="utf-8")
+        self.assertEqual(ferry("trace", "report", capture), written)  # what to do about findings included
+        for line in written.splitlines():
+            if line.startswith("    try: "):
+                self.assertIn(line, text.splitlines())
         facts = run_facts(capture)
         self.assertEqual((facts["ranks"], facts["unpaired_transfers"]), (str(ranks), "0"))
         self.assertLessEqual(int(facts["steps"]), 16 * 9)
