@@ -62,10 +62,11 @@ const UNITS = [
   [/_ms$/, "ms"],
   [/_ns$/, "ns"],
   [/_s$/, "s"],
+  [/_j$/, "J"],
   [/_(pct|percent)$/, "%"],
 ];
 
-const ACRONYMS = new Set(["flop", "itl", "kv", "rss", "tpot", "ttft"]);
+const ACRONYMS = new Set(["flop", "ipc", "itl", "kv", "llc", "rss", "tpot", "ttft"]);
 
 function nameAndUnit(name) {
   const [pattern, unit, left = ""] = UNITS.find(([known]) => known.test(name)) ?? [/$/, ""];

@@ -47,7 +47,7 @@ class TableView {
 
   makeFootnote() {
     const {table} = this;
-    const empty = table.columns.filter((_, c) => this.isEmpty[c]).map(({name}) => nameAndUnit(name)[0]);
+    const empty = table.columns.filter((_, c) => this.isEmpty[c]).map(({name}) => nameAndUnit(name).filter(Boolean).join(" "));
     if (empty.length) return h("p", {class: "note"}, `Left out, as no row has a value: ${empty.join(", ")}.`);
     if (!table.isCut) return null;
     return h(

@@ -77,9 +77,8 @@ std::vector<Table::Cell> make_row(const RankCapture& rank, const Counted& counte
           sums.is_scaled ? name("extrapolated: counters took turns") : none};
 }
 
-/// Rows of a rank, and before them one for each reason that something is absent or left out for.
-void add_rank(const ReportInput& input, const RankCapture& rank, Table& table) {
-  const std::vector<std::string> groups = counter_groups(input.timeline);
+/// A row for each reason that something is absent or left out for.
+void add_uncounted(const RankCapture& rank, Table& table) {
   std::vector<std::string> uncounted = describe_absent(rank, Counter::kCycles, Counter::kSocketMemoryBytes);
   if (std::optional<std::string> left_out = describe_left_out(rank)) uncounted.push_back(*std::move(left_out));
   for (const std::string& said : uncounted) {
@@ -88,6 +87,10 @@ void add_rank(const ReportInput& input, const RankCapture& rank, Table& table) {
     row.back() = said;
     table.rows.push_back(std::move(row));
   }
+}
+
+void add_rank(const ReportInput& input, const RankCapture& rank, Table& table) {
+  const std::vector<std::string> groups = counter_groups(input.timeline);
   std::map<Counted, CounterGroups> sums_of;
   for (const CounterReading& reading : rank.counters.readings) {
     CounterGroups& sums = sums_of[counted_of(reading)];
@@ -107,35 +110,37 @@ void add_rank(const ReportInput& input, const RankCapture& rank, Table& table) {
 }  // namespace
 
 Table make_counter_view(const ReportInput& input) {
-  Table table{.id = "counter",
-              .title = "Counters",
-              .note =
-                  "What the processor and the kernel counted of each thread, and of operators at level 2: by the operator "
-                  "where programs may read the processor's counters themselves, else by the part of a layer. A reading that "
-                  "covers several steps is divided by time. miss_gb_per_s: 64 bytes for each miss of the last level, by the "
-                  "thread's time on a core; socket_gb_per_s: of the whole machine. What is absent is said once.",
-              .columns = {{"rank"},
-                          {"thread"},
-                          {"part"},
-                          {"operator"},
-                          {"phase"},
-                          {"wall_ms", 3},
-                          {"task_clock_ms", 3},
-                          {"cycles"},
-                          {"instructions"},
-                          {"ipc", 2},
-                          {"stalled_share", 3},
-                          {"llc_references"},
-                          {"llc_misses"},
-                          {"miss_gb_per_s", 3},
-                          {"socket_gb_per_s", 3},
-                          {"minor_faults"},
-                          {"major_faults"},
-                          {"context_switches"},
-                          {"migrations"},
-                          {"run_queue_delay_us", 1},
-                          {"says"}}};
+  Table table{
+      .id = "counter",
+      .title = "Counters",
+      .note =
+          "What the processor and the kernel counted of each thread, and of operators at level 2: by the operator "
+          "where programs may read the processor's counters themselves, else by the part of a layer. A reading that "
+          "covers several steps is divided by time. miss_gb_per_s: 64 bytes for each miss of the last level, by the "
+          "thread's time on a core; socket_gb_per_s: of the whole machine. What is absent is said once, in the last rows.",
+      .columns = {{"rank"},
+                  {"thread"},
+                  {"part"},
+                  {"operator"},
+                  {"phase"},
+                  {"wall_ms", 3},
+                  {"task_clock_ms", 3},
+                  {"cycles"},
+                  {"instructions"},
+                  {"ipc", 2},
+                  {"stalled_share", 3},
+                  {"llc_references"},
+                  {"llc_misses"},
+                  {"miss_gb_per_s", 3},
+                  {"socket_gb_per_s", 3},
+                  {"minor_faults"},
+                  {"major_faults"},
+                  {"context_switches"},
+                  {"migrations"},
+                  {"run_queue_delay_us", 1},
+                  {"says"}}};
   for (const RankCapture& rank : input.capture.ranks) add_rank(input, rank, table);
+  for (const RankCapture& rank : input.capture.ranks) add_uncounted(rank, table);
   return table;
 }
 

@@ -81,18 +81,23 @@ TEST(CounterView, GivesAnOperatorsCountsToItsStep) {
   EXPECT_EQ(test::text(table, by_part, "says"), "extrapolated: counters took turns");
 }
 
-TEST(CounterView, SaysOnceWhyCountersAreAbsent) {
+TEST(CounterView, SaysOnceAndLastWhyCountersAreAbsent) {
   test::SmallCapture small = counted_steps();
   small.capture.ranks[0].counters.sources = {{Counter::kCycles, "", "no PMU (ENOENT)"},
                                              {Counter::kInstructions, "", "no PMU (ENOENT)"},
                                              {Counter::kMinorFaults, "perf", ""},
                                              {Counter::kMigrations, "", "not allowed (EPERM)"},
                                              {Counter::kDramEnergy, "", "no RAPL zone dram"}};
+  CounterReading reading = counted(101, 2600, 4400, 1);
+  reading[Counter::kMinorFaults] = 5;
+  small.capture.ranks[1].counters.sources = {{Counter::kMinorFaults, "perf", ""}};
+  small.capture.ranks[1].counters.readings = {reading};
   const ReportInput input(small.capture);
   const Table table = make_counter_view(input);
-  ASSERT_EQ(table.rows.size(), 2U);
-  EXPECT_EQ(test::text(table, 0, "says"), "absent: cycles, instructions: no PMU (ENOENT)");
-  EXPECT_EQ(test::text(table, 1, "says"), "absent: migrations: not allowed (EPERM)");
+  ASSERT_EQ(table.rows.size(), 3U);
+  EXPECT_EQ(test::number(table, 0, "minor_faults"), 5);
+  EXPECT_EQ(test::text(table, 1, "says"), "absent: cycles, instructions: no PMU (ENOENT)");
+  EXPECT_EQ(test::text(table, 2, "says"), "absent: migrations: not allowed (EPERM)");
   const Table energy = make_energy_view(input);
   ASSERT_EQ(energy.rows.size(), 1U);
   EXPECT_EQ(test::text(energy, 0, "says"), "absent: dram_energy: no RAPL zone dram");
