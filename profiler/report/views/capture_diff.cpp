@@ -93,7 +93,8 @@ Samples sample_zones(const ReportInput& input, bool transfers) {
 std::string verdict(const std::optional<Welch>& test, double delta, double before) {
   constexpr double kSure = 0.01, kWorthwhile = 0.01;
   if (!test) return delta == 0 ? "same" : "";  // too few steps to tell
-  if (test->p >= kSure || std::abs(delta) < kWorthwhile * before) return "same";
+  if (delta == 0 || std::abs(delta) < kWorthwhile * before) return "same";
+  if (test->p >= kSure) return "not certain";
   return delta > 0 ? "slower" : "faster";
 }
 
@@ -103,7 +104,8 @@ Table compare(const char* id, const char* title, const char* name, const Samples
       .title = title,
       .note =
           "Microseconds a step, over the steps of a phase. p: how likely such a difference of means is by chance (Welch); "
-          "verdict: p below 0.01 and a change of 1 % or more. Sorted by the size of the difference.",
+          "verdict: same is a change of less than 1 %, not certain one with a p of 0.01 or more. Sorted by the size of the "
+          "difference.",
       .columns = {{name},
                   {"phase"},
                   {"before_steps"},
