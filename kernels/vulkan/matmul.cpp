@@ -13,6 +13,7 @@
 #include "kernels/vulkan/shaders/push_matmul.h"
 #include "kernels/vulkan/vulkan_stream.h"
 #include "runtime/base/check.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry::vulkan {
 namespace {
@@ -59,6 +60,7 @@ class VulkanMatrix final : public PackedMatrix {
     FERRY_CHECK_GE(k, 1);
     FERRY_CHECK(!is_gated() || n % 2 == 0);
     FERRY_CHECK(type.format != WeightFormat::kInt4 || k % type.group_size == 0);
+    const MemoryUseScope weights(MemoryUse::kWeights);
     storage_ = memory.allocate(static_cast<std::size_t>(packed_bytes()));
   }
   /// On its way to the matrix.
