@@ -56,10 +56,13 @@ class Scene {
   }
   Matrix run(const OpTable& table, int num_threads) const { return run(table, num_threads, sequences_, all()); }
 
-  /// Empty if `actual` is what a unit may give, whose weights are rounded to bf16; else what is not.
-  std::string difference_from_rounded(const Matrix& actual) const {
+  /// What a unit may give, whose weights are rounded to bf16.
+  test::RoundedAttention rounded() const {
     Matrix out(queries_.dtype(), queries_.rows(), queries_.cols());
-    const test::RoundedAttention expected = test::rounded_attention(args(sequences_, tables_of(all()), out));
+    return test::rounded_attention(args(sequences_, tables_of(all()), out));
+  }
+  /// Empty if `actual` is within `expected`, else what is not.
+  std::string difference(const test::RoundedAttention& expected, const Matrix& actual) const {
     for (const SequenceSpan& span : sequences_) {
       std::string text = test::difference(expected, actual.view(), span.first_row, span.num_tokens, 5e-6);
       if (!text.empty()) return text;
@@ -231,18 +234,21 @@ TEST(CpuAttention, ALongPastBesideShortOnesChangesNoBits) {
 
 TEST(CpuAttention, UnitsRoundWeightsAndNothingElse) {
   const std::vector<SequenceSpan> edges = {{0, 1, 0}, {1, 3, 120}, {4, 20, 250}, {24, 9, 2040}, {33, 33, 0}};
-  for (const OpTable* table : available_unit_tables()) {
-    for (const AttentionHeads heads : kSplitHeads) {
-      for (const float query_scale : {0.01f, 1.0f, 30.0f}) {
-        const Scene scene(DType::kBF16, heads, edges, query_scale);
+  for (const AttentionHeads heads : kSplitHeads) {
+    for (const float query_scale : {0.01f, 1.0f, 30.0f}) {
+      const Scene scene(DType::kBF16, heads, edges, query_scale);
+      const test::RoundedAttention expected = scene.rounded();
+      for (const OpTable* table : available_unit_tables()) {
         for (const int num_threads : {1, 7})
-          EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, num_threads)), "") << table->name << " " << heads.text();
+          EXPECT_EQ(scene.difference(expected, scene.run(*table, num_threads)), "") << table->name << " " << heads.text();
       }
     }
-    for (const AttentionHeads heads : kHeads) {
-      const Scene scene(DType::kBF16, heads, kMixed);
-      EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, 2)), "") << table->name << " " << heads.text();
-    }
+  }
+  for (const AttentionHeads heads : kHeads) {
+    const Scene scene(DType::kBF16, heads, kMixed);
+    const test::RoundedAttention expected = scene.rounded();
+    for (const OpTable* table : available_unit_tables())
+      EXPECT_EQ(scene.difference(expected, scene.run(*table, 2)), "") << table->name << " " << heads.text();
   }
 }
 
@@ -268,9 +274,10 @@ TEST(CpuAttention, SplitsEqualReference) {
       for (const int num_threads : {1, 8})
         expect_close(expected.view(), scene.run(*table, num_threads).view(), 2e-5f * query_scale, table->name);
     }
+    const test::RoundedAttention rounded = scene.rounded();
     for (const OpTable* table : available_unit_tables()) {
       for (const int num_threads : {1, 8})
-        EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, num_threads)), "") << table->name;
+        EXPECT_EQ(scene.difference(rounded, scene.run(*table, num_threads)), "") << table->name;
     }
   }
 }
@@ -282,7 +289,8 @@ TEST(CpuAttention, TheLastOf262144TokensEqualReferenceInAnyPieces) {
   const Matrix expected = scene.run(ref::kOpTable, 1);
   for (const OpTable* table : vector_op_tables())
     expect_close(expected.view(), scene.run(*table, 3).view(), 2e-4f, table->name);
-  for (const OpTable* table : available_unit_tables()) EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, 3)), "");
+  const test::RoundedAttention rounded = scene.rounded();
+  for (const OpTable* table : available_unit_tables()) EXPECT_EQ(scene.difference(rounded, scene.run(*table, 3)), "");
   for (const OpTable* table : attending_tables(DType::kBF16)) {
     const Matrix whole = scene.run(*table, 1);
     for (const int64_t piece : {int64_t{1}, int64_t{4}, kTokens}) {

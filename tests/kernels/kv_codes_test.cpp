@@ -42,16 +42,14 @@ class CodedScene {
     num_runs_ = most_blocks_ * num_sequences * heads.num_kv_heads;
     for (std::vector<std::byte>* codes : {&keys_, &values_})
       codes->assign(static_cast<std::size_t>(num_runs_ * coded().run_bytes()), std::byte{0xff});
-    for (Matrix* plain : {&plain_keys_, &plain_values_}) {
-      *plain = Matrix(dtype, num_runs_ * heads.block_tokens, heads.head_dim);
-      fill(plain->view(), std::numeric_limits<float>::quiet_NaN());
-    }
   }
 
   KvLayerView coded() {
     return {keys_.data(), values_.data(), DType::kI8, heads_.num_kv_heads, heads_.block_tokens, heads_.head_dim};
   }
+  /// What the codes of now stand for.
   KvLayerView plain() {
+    widen();
     return {plain_keys_.view().data, plain_values_.view().data, dtype_,
             heads_.num_kv_heads,     heads_.block_tokens,       heads_.head_dim};
   }
@@ -78,7 +76,6 @@ class CodedScene {
                                  .sequences = span,
                                  .block_tables = table_of});
       }
-      widen(s, num_tokens);
     }
   }
 
@@ -101,7 +98,6 @@ class CodedScene {
         std::memset(codes, 0, kKvGroupCols);
       }
     }
-    for (std::size_t s = 0; s < sequences_.size(); ++s) widen(s, sequences_[s].num_past + sequences_[s].num_tokens);
   }
   void scale_queries(float factor) {
     for (int64_t r = 0; r < queries_.rows(); ++r) {
@@ -131,13 +127,19 @@ class CodedScene {
   }
 
  private:
-  void widen(std::size_t s, int64_t num_tokens) {
-    for (int64_t p = 0; p < num_tokens; ++p) {
-      for (int64_t h = 0; h < heads_.num_kv_heads; ++h) {
-        const int64_t block = tables_[s][static_cast<std::size_t>(p / heads_.block_tokens)];
-        const int64_t run = block * heads_.num_kv_heads + h, slot = p % heads_.block_tokens;
-        widen_row(keys_, plain_keys_, run, slot);
-        widen_row(values_, plain_values_, run, slot);
+  void widen() {
+    for (Matrix* plain : {&plain_keys_, &plain_values_}) {
+      *plain = Matrix(dtype_, num_runs_ * heads_.block_tokens, heads_.head_dim);
+      fill(plain->view(), std::numeric_limits<float>::quiet_NaN());
+    }
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      for (int64_t p = 0; p < sequences_[s].num_past + sequences_[s].num_tokens; ++p) {
+        for (int64_t h = 0; h < heads_.num_kv_heads; ++h) {
+          const int64_t block = tables_[s][static_cast<std::size_t>(p / heads_.block_tokens)];
+          const int64_t run = block * heads_.num_kv_heads + h, slot = p % heads_.block_tokens;
+          widen_row(keys_, plain_keys_, run, slot);
+          widen_row(values_, plain_values_, run, slot);
+        }
       }
     }
   }
@@ -282,8 +284,9 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandFor) {
     for (const AttentionHeads heads : kCodedHeads) {
       CodedScene scene(dtype, heads, kShortAndLong);
       scene.append(ref::kOpTable, 1000);
+      const KvLayerView plain = scene.plain();
       for (const OpTable* table : all_tables(dtype)) {
-        const Matrix expected = scene.attend(*table, 1, scene.plain());
+        const Matrix expected = scene.attend(*table, 1, plain);
         for (const int num_threads : {1, 2, 5}) {
           expect_same_bits(expected.view(), scene.attend(*table, num_threads, scene.coded()).view(),
                            std::string(table->name) + " " + dtype_name(dtype) + " " + heads.text());
@@ -312,8 +315,9 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandForAtAnySize) {
       scene.set_exponents(scene.keys(), sizes.least_key, sizes.most_key, sizes.others, 0);
       scene.set_exponents(scene.values(), sizes.least_value, sizes.most_value, sizes.others, sizes.zeros);
       scene.scale_queries(sizes.queries);
+      const KvLayerView plain = scene.plain();
       for (const OpTable* table : available_unit_tables()) {
-        const Matrix expected = scene.attend(*table, 1, scene.plain());
+        const Matrix expected = scene.attend(*table, 1, plain);
         expect_same_bits(expected.view(), scene.attend(*table, 2, scene.coded()).view(),
                          std::string(table->name) + " " + heads.text() + ", case " + std::to_string(&sizes - cases));
       }
@@ -327,8 +331,9 @@ TEST(KvCodes, AttentionOverALongPastToo) {
     for (const int64_t num_tokens : {1, 2, 5, 40}) {
       CodedScene scene(DType::kBF16, heads, {{0, num_tokens, 2 * 2048 - 3}});
       scene.append(ref::kOpTable, 5000);
+      const KvLayerView plain = scene.plain();
       for (const OpTable* table : available_unit_tables()) {
-        const Matrix expected = scene.attend(*table, 1, scene.plain());
+        const Matrix expected = scene.attend(*table, 1, plain);
         for (const int num_threads : {1, 2, 9}) {
           expect_same_bits(expected.view(), scene.attend(*table, num_threads, scene.coded()).view(),
                            std::string(table->name) + " " + heads.text() + ", " + std::to_string(num_tokens) + " rows");

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -26,25 +25,11 @@ inline float element(ConstMatrixView view, int64_t row, int64_t col) {
   return visit_dtype(view.dtype, [&]<class T>() { return to_float(view.row<T>(row)[col]); });
 }
 
-inline void fill(MatrixView view, float value) {
-  for (int64_t r = 0; r < view.rows; ++r) {
-    for (int64_t c = 0; c < view.cols; ++c) set_element(view, r, c, value);
-  }
-}
+void fill(MatrixView view, float value);
 
 /// Fills with normal values of deviation `scale`; the same seed gives the same values.
-inline void fill_random(MatrixView view, uint32_t seed, float scale = 1.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  for (int64_t r = 0; r < view.rows; ++r) {
-    for (int64_t c = 0; c < view.cols; ++c) set_element(view, r, c, normal(generator));
-  }
-}
-inline Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed, float scale = 1.0f) {
-  Matrix matrix(dtype, rows, cols);
-  fill_random(matrix.view(), seed, scale);
-  return matrix;
-}
+void fill_random(MatrixView view, uint32_t seed, float scale = 1.0f);
+Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed, float scale = 1.0f);
 
 /// Every element within `relative` of the largest expected magnitude; bf16 may also differ by one unit in its last place,
 /// because fp32 results on both sides of a rounding boundary go different ways.
