@@ -1,6 +1,7 @@
 #include "runtime/actions/draft_costs.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/actions/nonnegative_fit.h"
 

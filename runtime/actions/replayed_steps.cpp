@@ -85,10 +85,6 @@ void count_rows(const Timeline& timeline, std::vector<ReplayedStep>& steps) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Layers of full attention of the steps, and of their guesses with one row of each sequence.
 class AttentionLayers {
  public:

@@ -99,6 +99,9 @@ class Load:
                 raise
 
     def close(self):
+        """May be called again."""
+        if self._closing:
+            return
         self._closing = True
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
