@@ -218,15 +218,15 @@ Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
   return curve;
 }
 
-/// What an exchange takes beside work with the worker whose way is the shortest, were each as quick as the first quarter: what
-/// any worker's takes whatever its bytes is no more.
+/// What an exchange takes beside work with the worker whose way is the shortest, were each as quick as the first twentieth, in
+/// which nobody waited for a core: what any worker's takes whatever its bytes is no more.
 double CostFinder::quickest_way_s() const {
   std::map<int32_t, std::vector<double>> ways;  // of each worker
   for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list)
     for (const Reply& reply : exchanges.replies_of(exchange))
       if (reply.rows > 0) ways[reply.rank].push_back(1e-9 * static_cast<double>(reply.way_ns()));
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& [rank, seconds] : ways) least = std::min(least, percentile(seconds, 0.25));
+  for (const auto& [rank, seconds] : ways) least = std::min(least, percentile(seconds, 0.05));
   return least;
 }
 
