@@ -17,7 +17,7 @@ bool is_formula(std::string_view text) {
 }  // namespace
 
 std::string csv_field(std::string_view text) {
-  const std::string shown = (is_formula(text) ? "'" : "") + printable_lines(text);
+  std::string shown = (is_formula(text) ? "'" : "") + printable_lines(text);
   if (shown.find_first_of(",\"\n") == std::string::npos) return shown;
   std::string quoted = "\"";
   for (const char c : shown) {
