@@ -113,14 +113,20 @@ TEST(AdviseTest, ThreadsThatAreMissingAreNamed) {
   EXPECT_EQ(action->command, "build/ferry serve --model m --threads 2");
 }
 
+/// A step of 4 sequences, of which the first `drafting` try as many drafts.
+void step_with_drafts(KnownCapture& run, uint32_t drafting, uint32_t drafts, uint32_t kept) {
+  const uint64_t begin = run.now();
+  run.step(Phase::kDecode, 4 + drafting * drafts, 4);
+  for (uint32_t r = 0; r < drafting; ++r)
+    run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(drafts, kept),
+                     {run.num_steps() - 1, kNoLayer});
+}
+
 /// 4 sequences that try 3 drafts each, of which none is ever right: each step gives 4 tokens for 16 rows.
 void draft_in_vain(KnownCapture& run) {
   run.info().settings["--speculate"] = "3";
   for (int i = 0; i < 40; ++i) {
-    const uint64_t begin = run.now();
-    run.step(Phase::kDecode, 16, 4);
-    for (uint32_t r = 0; r < 4; ++r)
-      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(3, 0), {run.num_steps() - 1, kNoLayer});
+    step_with_drafts(run, 4, 3, 0);
     run.step(Phase::kPrefill, 64, 1);
   }
 }
@@ -158,12 +164,7 @@ TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
 TEST(AdviseTest, MoreDraftsDoNotFindMore) {
   KnownCapture run({.num_workers = 0, .rows_are_drafts = true});
   run.info().settings["--speculate"] = "ngram:1";
-  for (int i = 0; i < 100; ++i) {
-    const uint64_t begin = run.now();
-    run.step(Phase::kDecode, 6, 4);
-    for (uint32_t r = 0; r < 2; ++r)
-      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(1, 1), {run.num_steps() - 1, kNoLayer});
-  }
+  for (int i = 0; i < 100; ++i) step_with_drafts(run, 2, 1, 1);
   const std::vector<Finding> findings = advise(run.take());
   const Action* action = find_action(findings, "drafts");
   ASSERT_NE(action, nullptr) << all_actions(findings);
