@@ -24,7 +24,6 @@ thread_local constinit uint64_t chain_end = kNoChain;
 
 namespace {
 
-constexpr std::chrono::milliseconds kDrainPeriod{20};  // a ring holds far more than a thread records in this time
 constexpr std::chrono::nanoseconds kDrainSlack = std::chrono::milliseconds(5);  // it wakes with the scheduler's tick
 constexpr int64_t kSectionShare = 8;  // of a capture's bound, for counters and for memory each
 
@@ -200,6 +199,7 @@ void Recorder::start(const CaptureOptions& options) {
   if (is_capturing_) throw Error(ErrorCode::kFailedPrecondition, "a capture is running already; stop it first");
   options_ = options;
   held_bytes_ = 0;
+  has_help_ = false;
   preemptions_at_begin_ = usage().ru_nivcsw;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     thread->next = thread->buffer->num_written();
@@ -444,9 +444,16 @@ void Recorder::run_drain(uint64_t number) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
       counters_.read_machine(now_ticks());
     }
-    stopped_.wait_for(lock, kDrainPeriod);
+    stopped_.wait_for(lock, std::exchange(has_help_, false) ? MemoryRecorder::kPeriod : kDrainPeriod);
     if (runs()) drain();
   }
+}
+
+void Recorder::help_drain() {
+  const std::scoped_lock lock(mutex_);
+  if (!is_capturing_) return;
+  drain();
+  has_help_ = true;
 }
 
 /// Rings as far as they were written, and what the capture has. Under mutex_.

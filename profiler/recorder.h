@@ -44,6 +44,7 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 class Recorder {
  public:
   static constexpr std::size_t kRingRecords = std::size_t{1} << 16;   // 2 MiB a thread
+  static constexpr std::chrono::milliseconds kDrainPeriod{20};        // a ring holds what a thread records in twice this time
   static constexpr std::size_t kChunkRecords = std::size_t{1} << 11;  // 64 KiB, by which a capture's memory grows
 
   struct CaptureOptions {
@@ -83,6 +84,10 @@ class Recorder {
   /// Ends the capture, if one runs, and gives up what it holds.
   void discard() noexcept;
   bool is_capturing() const;
+
+  /// Moves what the rings hold to the capture, if one runs: for a thread that wakes every kDrainPeriod anyway. The recorder's
+  /// own sleeps longer as long as somebody does that.
+  void help_drain();
 
   /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds
   /// everything. What was overwritten before it is no loss.
@@ -155,6 +160,7 @@ class Recorder {
   bool is_capturing_ = false;
   uint64_t num_captures_ = 0;  // that were begun
   CaptureOptions options_;
+  bool has_help_ = false;  // somebody called help_drain() since the recorder's thread last looked
   int64_t held_bytes_ = 0;
   std::vector<SpanRecord> drained_;  // of one ring; has room for all it can hold
   uint64_t begin_ = 0;

@@ -48,8 +48,9 @@ void RunWatch::run() {
     const Clock::duration gap = Clock::now() - looked;
     const uint64_t end = now_ticks();
     const std::chrono::nanoseconds core_wait(delay.take_ns());
-    if (!is_on || gap - core_wait < kMinGap) continue;
-    record_span(Zone::kNotRunning, find_stop(begin, end, gap), end, static_cast<uint32_t>(core_wait.count() / 1000));
+    if (is_on && gap - core_wait >= kMinGap)
+      record_span(Zone::kNotRunning, find_stop(begin, end, gap), end, static_cast<uint32_t>(core_wait.count() / 1000));
+    recorder().help_drain();
   }
 }
 

@@ -11,13 +11,13 @@ namespace ferry {
 /// A thread of its own looks at the clock every kPeriod, or a little later when the system has a timer's interrupt anyway: a
 /// wake of its own takes some 40 us from the threads that compute where a hypervisor has its hand in timers. Where it comes
 /// late, and not for want of a core, it records not_running from the last moment at which any thread recorded something, with
-/// what it waited for a core itself. Stops of kMinGap are always noticed, shorter ones sometimes. While nothing is recorded it
-/// hardly wakes.
+/// what it waited for a core itself. Stops of kMinGap are always noticed, shorter ones sometimes. Since it wakes anyway, it
+/// moves what rings hold to a running capture, too. While nothing is recorded it hardly wakes.
 class RunWatch {
  public:
-  static constexpr std::chrono::milliseconds kPeriod{10};
-  static constexpr std::chrono::milliseconds kSlack{2};
-  static constexpr std::chrono::milliseconds kMinGap{16};  // between two looks: shorter ones are the scheduler's
+  static constexpr std::chrono::milliseconds kPeriod{20};
+  static constexpr std::chrono::milliseconds kSlack{4};
+  static constexpr std::chrono::milliseconds kMinGap{28};  // between two looks: shorter ones are the scheduler's
 
   RunWatch();
   ~RunWatch();

@@ -20,11 +20,11 @@ struct TraceMemory {
 MemorySample sample_memory(const MemoryAccount& account, const TraceMemory& trace, uint64_t now,
                            const char* status = "/proc/self/status");
 
-/// Samples of a capture, five a second, or in a five-hundredth of the time of the thread that takes them. One thread at a time.
+/// Samples of a capture, five a second, or in a two-thousandth of the time of the thread that takes them. One thread at a time.
 class MemoryRecorder {
  public:
   static constexpr std::chrono::milliseconds kPeriod{200};
-  static constexpr int kShare = 500;
+  static constexpr int kShare = 2000;
 
   /// Takes the memory for `max_samples`, one at least: throws std::bad_alloc if there is none.
   void begin(std::size_t max_samples);

@@ -114,6 +114,22 @@ TEST_F(RecorderTest, HoldsMoreThanItsRing) {
   for (std::size_t i = 1; i < thread.records.size(); ++i) ASSERT_LT(thread.records[i - 1].a, thread.records[i].a);
 }
 
+/// Rings are full again long before the recorder's thread wakes.
+TEST_F(RecorderTest, WhoWakesAnywayMayEmptyTheRings) {
+  constexpr uint64_t kHalfARing = Recorder::kRingRecords / 2, kHalves = 6;
+  recorder().help_drain();  // no capture runs
+  recorder().start({.level = TraceLevel::kOperators});
+  for (uint64_t half = 0; half < kHalves; ++half) {
+    for (uint64_t i = 0; i < kHalfARing; ++i) record_value(Zone::kRankRows, 1);
+    recorder().help_drain();
+  }
+  const RankCapture capture = recorder().stop();
+  const ThreadCapture* thread = thread_named(capture, "test");
+  ASSERT_NE(thread, nullptr);
+  EXPECT_EQ(thread->records.size(), kHalves * kHalfARing);
+  EXPECT_EQ(thread->num_lost, 0U);
+}
+
 TEST_F(RecorderTest, StaysWithinItsBoundAndCountsTheRest) {
   constexpr int64_t kHeld = 1000;
   recorder().start({.max_bytes = kHeld * static_cast<int64_t>(sizeof(SpanRecord))});
