@@ -29,7 +29,9 @@ namespace ferry {
   X(kRunQueueDelay, "run_queue_delay", "ns")      \
   X(kSocketMemoryBytes, "socket_memory", "bytes") \
   X(kPackageEnergy, "package_energy", "uJ")       \
-  X(kDramEnergy, "dram_energy", "uJ")
+  X(kDramEnergy, "dram_energy", "uJ")             \
+  X(kCoreEnergy, "core_energy", "uJ")             \
+  X(kPlatformEnergy, "platform_energy", "uJ")
 
 enum class Counter : uint8_t {
 #define FERRY_COUNTER_ENUMERATOR(id, name, unit) id,

@@ -158,7 +158,7 @@ Found find_pmu_meters(const std::vector<fs::path>& devices, std::initializer_lis
   return found;
 }
 
-/// Powercap's zones of this name: "package-0", "dram".
+/// Powercap's zones of this name: "package-0", "dram". Of several psys, one tells of the platform, the others 0.
 Found find_powercap_meters(const fs::path& root, const std::string& name) {
   Found found;
   for (const fs::path& zone : list_folders(root / "sys/class/powercap", "intel-rapl:")) {
@@ -221,27 +221,44 @@ void MachineCounters::find_memory(const fs::path& root) {
   for (std::unique_ptr<Meter>& meter : found.meters) meters_.push_back({Counter::kSocketMemoryBytes, std::move(meter)});
 }
 
+/// A domain of RAPL, as powercap and the PMU `power` call it.
+struct MachineCounters::EnergyZone {
+  Counter counter;
+  const char* zone;
+  const char* event;
+  enum class Missing : uint8_t { kIsTold, kIsUsual } missing;
+};
+
 void MachineCounters::find_energy(const fs::path& root) {
-  const std::vector<fs::path> power = {root / "sys/bus/event_source/devices/power"};
-  const auto find = [&](Counter counter, const std::string& zone, const char* event) {
-    Found found = find_powercap_meters(root, zone);
-    std::string source = "powercap";
-    if (found.meters.empty()) {
-      Found other = find_pmu_meters(power, {event}, counter);
-      source = "perf power";
-      if (other.absent.empty()) other.absent = found.absent;
-      found = std::move(other);
-    }
-    if (found.meters.empty()) {
-      if (found.absent.empty()) found.absent = "no RAPL zone " + zone;
-      sources_.push_back({counter, "", found.absent});
-      return;
-    }
-    sources_.push_back({counter, source, ""});
-    for (std::unique_ptr<Meter>& meter : found.meters) meters_.push_back({counter, std::move(meter)});
-  };
-  find(Counter::kPackageEnergy, "package", "energy-pkg");
-  find(Counter::kDramEnergy, "dram", "energy-ram");
+  using enum EnergyZone::Missing;
+  add_zone(root, {Counter::kPackageEnergy, "package", "energy-pkg", kIsTold});
+  add_zone(root, {Counter::kDramEnergy, "dram", "energy-ram", kIsTold});
+  add_zone(root, {Counter::kPlatformEnergy, "psys", "energy-psys", kIsUsual});
+  // A package's energy has its cores' in it, and AMD's zone of this name is one core's.
+  if (!counts(Counter::kPackageEnergy)) add_zone(root, {Counter::kCoreEnergy, "core", "energy-cores", kIsUsual});
+}
+
+bool MachineCounters::counts(Counter counter) const {
+  return std::ranges::any_of(meters_, [&](const Counted& counted) { return counted.counter == counter; });
+}
+
+void MachineCounters::add_zone(const fs::path& root, const EnergyZone& zone) {
+  Found found = find_powercap_meters(root, zone.zone);
+  std::string source = "powercap";
+  if (found.meters.empty()) {
+    Found other = find_pmu_meters({root / "sys/bus/event_source/devices/power"}, {zone.event}, zone.counter);
+    source = "perf power";
+    if (other.absent.empty()) other.absent = found.absent;
+    found = std::move(other);
+  }
+  if (found.meters.empty()) {
+    if (found.absent.empty() && zone.missing == EnergyZone::Missing::kIsUsual) return;
+    if (found.absent.empty()) found.absent = std::string("no RAPL zone ") + zone.zone;
+    sources_.push_back({zone.counter, "", found.absent});
+    return;
+  }
+  sources_.push_back({zone.counter, source, ""});
+  for (std::unique_ptr<Meter>& meter : found.meters) meters_.push_back({zone.counter, std::move(meter)});
 }
 
 CounterReading MachineCounters::take(uint64_t now) {

@@ -11,8 +11,10 @@
 namespace ferry {
 
 /// What is counted of a whole machine, whoever uses it: bytes that went to and from its memory, and energy. Memory: the events
-/// of its controllers (uncore_imc*, amd_umc*), else resctrl's. Energy: powercap's intel-rapl zones, which AMD's have,
-/// too, else the PMU `power`. What a machine has not, or allows nobody to read, is absent. One thread at a time.
+/// of its controllers (uncore_imc*, amd_umc*), else resctrl's. Energy: powercap's intel-rapl zones, which AMD's have, too, else
+/// the PMU `power`: packages, DRAM and the platform (psys, which holds both), and cores where no package is counted (the
+/// kernel's Documentation/power/powercap/powercap.rst, arch/x86/events/rapl.c). What a machine has not, or allows nobody to
+/// read, is absent. One thread at a time.
 class MachineCounters {
  public:
   /// From `now` (ticks) on. Files are looked for below `root`: "/".
@@ -21,7 +23,7 @@ class MachineCounters {
   MachineCounters(const MachineCounters&) = delete;
   MachineCounters& operator=(const MachineCounters&) = delete;
 
-  /// One for each counter of machines.
+  /// One for each counter of machines; of cores and the platform, which few machines tell of, only where there is one.
   const std::vector<CounterSource>& sources() const { return sources_; }
   /// What was counted since the last call, or the construction. Of a machine without any such counter all are kNotCounted.
   CounterReading take(uint64_t now);
@@ -35,12 +37,15 @@ class MachineCounters {
   };
 
  private:
+  struct EnergyZone;
   struct Counted {
     Counter counter;
     std::unique_ptr<Meter> meter;
   };
 
   void find_energy(const std::filesystem::path& root);
+  void add_zone(const std::filesystem::path& root, const EnergyZone& zone);
+  bool counts(Counter counter) const;
   void find_memory(const std::filesystem::path& root);
 
   std::vector<Counted> meters_;  // of a counter, all are added up

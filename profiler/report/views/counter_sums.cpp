@@ -72,7 +72,7 @@ std::string describe_uncounted(const std::vector<RankCapture>& ranks) {
   std::size_t num_counting = 0;
   for (const RankCapture& rank : ranks) {
     if (!rank.counters.sources.empty()) ++num_counting;
-    std::vector<std::string> reasons = describe_absent(rank, Counter::kCycles, Counter::kDramEnergy);
+    std::vector<std::string> reasons = describe_absent(rank, Counter::kCycles, Counter::kPlatformEnergy);
     if (std::optional<std::string> left_out = describe_left_out(rank)) reasons.push_back(*std::move(left_out));
     for (std::string& reason : reasons) {
       const auto same = std::ranges::find(ranks_by_reason, reason, &std::pair<std::string, std::vector<int32_t>>::first);

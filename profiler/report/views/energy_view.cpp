@@ -26,9 +26,32 @@ std::vector<const RankCapture*> find_hosts(const Capture& capture) {
   return hosts;
 }
 
+/// What watts are of.
+struct Total {
+  double joules = 0;
+  std::string of;  // empty: nothing counted
+};
+
+/// The platform's energy has all the others in it, and the machine's other parts; a package's has its cores'.
+Total find_total(const CounterSums& sums) {
+  Total total;
+  const auto add = [&](Counter counter, const char* name) {
+    if (!sums.knows(counter)) return false;
+    total.joules += sums[counter] / 1e6;
+    total.of += (total.of.empty() ? "" : " + ") + std::string(name);
+    return true;
+  };
+  if (!add(Counter::kPackageEnergy, "package")) {
+    if (add(Counter::kPlatformEnergy, "platform")) return total;
+    add(Counter::kCoreEnergy, "cores");
+  }
+  add(Counter::kDramEnergy, "DRAM");
+  return total;
+}
+
 void add_host(const ReportInput& input, const RankCapture& rank, Table& table) {
   const std::vector<std::string> groups = counter_groups(input.timeline);
-  for (const std::string& said : describe_absent(rank, Counter::kPackageEnergy, Counter::kDramEnergy)) {
+  for (const std::string& said : describe_absent(rank, Counter::kPackageEnergy, Counter::kPlatformEnergy)) {
     std::vector<Table::Cell> row(table.columns.size());
     row.front() = rank.host;
     row.back() = said;
@@ -41,11 +64,12 @@ void add_host(const ReportInput& input, const RankCapture& rank, Table& table) {
   const std::vector<int64_t> tokens = count_tokens(input.timeline, groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const CounterSums& sums = sums_of[g];
-    if (!sums.knows(Counter::kPackageEnergy) && !sums.knows(Counter::kDramEnergy)) continue;
-    const double joules = (sums[Counter::kPackageEnergy] + sums[Counter::kDramEnergy]) / 1e6;
+    const Total total = find_total(sums);
+    if (total.of.empty()) continue;
     const auto of = [&](Counter counter) { return cell_if(sums.knows(counter), sums[counter] / 1e6); };
     table.rows.push_back({rank.host, groups[g], sums.ns / 1e6, tokens[g], of(Counter::kPackageEnergy), of(Counter::kDramEnergy),
-                          ratio_cell(joules, sums.ns / 1e9), ratio_cell(joules, static_cast<double>(tokens[g])),
+                          of(Counter::kCoreEnergy), of(Counter::kPlatformEnergy), total.of,
+                          ratio_cell(total.joules, sums.ns / 1e9), ratio_cell(total.joules, static_cast<double>(tokens[g])),
                           Table::Cell()});
   }
 }
@@ -57,13 +81,17 @@ Table make_energy_view(const ReportInput& input) {
               .title = "Energy",
               .note =
                   "What the processors and memories of each host took, whoever used them. A reading, five a second, is divided "
-                  "among the steps in it by time. joules_per_token: of tokens of use, package and DRAM together.",
+                  "among the steps in it by time. platform_j: of the whole machine, packages and memory among it. watts and "
+                  "joules_per_token (of tokens of use): of what `of` names.",
               .columns = {{"host"},
                           {"phase"},
                           {"wall_ms", 3},
                           {"tokens"},
                           {"package_j", 3},
                           {"dram_j", 3},
+                          {"core_j", 3},
+                          {"platform_j", 3},
+                          {"of"},
                           {"watts", 2},
                           {"joules_per_token", 4},
                           {"says"}}};

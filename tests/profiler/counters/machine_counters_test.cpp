@@ -47,6 +47,7 @@ TEST_F(MachineFiles, AreAbsentWithAReason) {
   EXPECT_EQ(source_of(counters, Counter::kPackageEnergy).absent, "no RAPL zone package");
   EXPECT_EQ(source_of(counters, Counter::kDramEnergy).absent, "no RAPL zone dram");
   EXPECT_EQ(source_of(counters, Counter::kSocketMemoryBytes).absent, "no memory controller's events, no resctrl");
+  EXPECT_EQ(counters.sources().size(), 3U) << "few machines tell of their cores and the platform";
   const CounterReading reading = counters.take(9);
   EXPECT_EQ(reading.begin, 7U);
   EXPECT_EQ(reading.tid, 0);
@@ -70,6 +71,52 @@ TEST_F(MachineFiles, EnergyOfAllPackagesIsAddedUpAndStartsAnewBehindItsRange) {
   EXPECT_EQ(reading[Counter::kDramEnergy], 7U);
   put("sys/class/powercap/intel-rapl:1/energy_uj", "none");
   EXPECT_EQ(counters.take(2)[Counter::kPackageEnergy], kNotCounted) << "a part of it says nothing";
+}
+
+TEST_F(MachineFiles, EnergyOfThePlatformAndOfCoresIsCountedWhereNoPackageIs) {
+  put_zone("intel-rapl:0", "psys", 100);
+  put_zone("intel-rapl:1", "core", 10);
+  put_zone("intel-rapl:2", "uncore", 1);
+  MachineCounters counters(root(), 0);
+  EXPECT_EQ(source_of(counters, Counter::kPackageEnergy).absent, "no RAPL zone package");
+  EXPECT_EQ(source_of(counters, Counter::kPlatformEnergy).source, "powercap");
+  put_zone("intel-rapl:0", "psys", 1100);
+  put_zone("intel-rapl:1", "core", 30);
+  put_zone("intel-rapl:2", "uncore", 7);
+  const CounterReading reading = counters.take(1);
+  EXPECT_EQ(reading[Counter::kPackageEnergy], kNotCounted);
+  EXPECT_EQ(reading[Counter::kPlatformEnergy], 1000U);
+  EXPECT_EQ(reading[Counter::kCoreEnergy], 20U);
+}
+
+TEST_F(MachineFiles, CoresAreNotCountedBesideTheirPackage) {
+  put_zone("intel-rapl:0", "package-0", 100);
+  put_zone("intel-rapl:0:0", "core", 10);
+  put_zone("intel-rapl:1", "psys", 1000);
+  MachineCounters counters(root(), 0);
+  put_zone("intel-rapl:0:0", "core", 20);
+  put_zone("intel-rapl:1", "psys", 1005);
+  const CounterReading reading = counters.take(1);
+  EXPECT_EQ(reading[Counter::kCoreEnergy], kNotCounted);
+  EXPECT_EQ(reading[Counter::kPackageEnergy], 0U);
+  EXPECT_EQ(reading[Counter::kPlatformEnergy], 5U);
+}
+
+/// "Joules" that are page faults of a core: what the kernel counts here, too.
+TEST_F(MachineFiles, ThePmuTellsOfThePlatformAlone) {
+  const std::string device = "sys/bus/event_source/devices/power/";
+  put(device + "type", std::to_string(PERF_TYPE_SOFTWARE));
+  put(device + "cpumask", "0");
+  put(device + "format/event", "config:0-7");
+  put(device + "events/energy-psys", "event=" + std::to_string(PERF_COUNT_SW_PAGE_FAULTS_MIN));
+  put(device + "events/energy-psys.scale", "1e-6");
+  put(device + "events/energy-psys.unit", "Joules");
+  MachineCounters counters(root(), 0);
+  EXPECT_EQ(source_of(counters, Counter::kPackageEnergy).absent, "no RAPL zone package");
+  const CounterSource source = source_of(counters, Counter::kPlatformEnergy);
+  if (source.source.empty()) GTEST_SKIP() << source.absent;
+  EXPECT_EQ(source.source, "perf power");
+  EXPECT_NE(counters.take(1)[Counter::kPlatformEnergy], kNotCounted);
 }
 
 TEST_F(MachineFiles, EnergyThatNobodyMayReadIsAbsent) {

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "profiler/report/views/views.h"
 #include "tests/support/made_capture.h"
@@ -150,6 +153,31 @@ TEST(EnergyView, CountsAHostOnceAndDividesByTokens) {
   EXPECT_DOUBLE_EQ(test::number(table, decode, "watts"), 1000);
   EXPECT_DOUBLE_EQ(test::number(table, decode, "joules_per_token"), 0.0005);
   EXPECT_EQ(test::number(table, decode, "tokens"), 4);
+}
+
+/// The `of`, and the watts, of a decode of 2 us in a machine that took `energies` while it ran and for 1.5 us more.
+std::pair<std::string, int64_t> watts_of(const std::vector<std::pair<Counter, uint64_t>>& energies) {
+  test::SmallCapture small = counted_steps();
+  RankCapture& rank = small.capture.ranks[0];
+  CounterReading reading = counted(0, 1000, 4500);
+  for (const auto& [counter, energy] : energies) {
+    rank.counters.sources.push_back({counter, "powercap", ""});
+    reading[counter] = energy;
+  }
+  rank.counters.readings = {reading};
+  const Table table = make_energy_view(ReportInput(small.capture));
+  const std::size_t decode = find_row(table, "host", "host-0", "decode");
+  return {test::text(table, decode, "of"), std::llround(test::number(table, decode, "watts"))};
+}
+
+TEST(EnergyView, CountsNoPartTwiceAndNamesWhatWattsAreOf) {
+  using Watts = std::pair<std::string, int64_t>;
+  const std::pair<Counter, uint64_t> package{Counter::kPackageEnergy, 3500}, dram{Counter::kDramEnergy, 350},
+      cores{Counter::kCoreEnergy, 1750}, platform{Counter::kPlatformEnergy, 7000};
+  EXPECT_EQ(watts_of({package, dram, platform}), Watts("package + DRAM", 1100));
+  EXPECT_EQ(watts_of({cores, dram, platform}), Watts("platform", 2000));
+  EXPECT_EQ(watts_of({cores, dram}), Watts("cores + DRAM", 600));
+  EXPECT_EQ(watts_of({dram}), Watts("DRAM", 100));
 }
 
 TEST(CounterView, IsThereOnlyWhereCountersAre) {
