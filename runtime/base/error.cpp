@@ -1,5 +1,9 @@
 #include "runtime/base/error.h"
 
+#include <algorithm>
+
+#include "runtime/base/quoting.h"
+
 namespace ferry {
 
 const char* error_code_name(ErrorCode code) {
@@ -20,20 +24,12 @@ const char* error_code_name(ErrorCode code) {
 
 std::string one_line(std::string_view text) {
   constexpr std::size_t kBytesMax = 1000;
-  std::string line(text.substr(0, kBytesMax));
-  if (text.size() > kBytesMax) {
-    while (line.size() > 1 && (static_cast<unsigned char>(line.back()) & 0xC0U) == 0x80U) line.pop_back();
-    line.pop_back();  // with the bytes above a whole UTF-8 character, cut or not
-    line += "...";
-  }
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  for (std::size_t i = 1; i < line.size(); ++i) {  // U+0080 to U+009F
-    const auto byte = static_cast<unsigned char>(line[i]);
-    if (line[i - 1] == '\xC2' && byte >= 0x80 && byte < 0xA0) line[i - 1] = line[i] = '?';
-  }
-  return line;
+  std::string line = printable(text.substr(0, kBytesMax));
+  if (text.size() <= kBytesMax && line.size() <= kBytesMax) return line;
+  line.resize(std::min(line.size(), kBytesMax));
+  while (line.size() > 1 && (static_cast<unsigned char>(line.back()) & 0xC0U) == 0x80U) line.pop_back();
+  line.pop_back();  // with the bytes above a whole UTF-8 character, cut or not
+  return line + "...";
 }
 
 void throw_invalid(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }

@@ -26,8 +26,7 @@ enum class ErrorCode {
 /// The upper-case name that gRPC gives the code, for example "INVALID_ARGUMENT".
 const char* error_code_name(ErrorCode code);
 
-/// `text` without line breaks and other control characters (they become '?') and cut to what a terminal and a gRPC status can
-/// carry (about 1000 bytes).
+/// `text` made printable, line breaks, too, and cut to what a terminal and a gRPC status can carry (about 1000 bytes).
 std::string one_line(std::string_view text);
 
 class Error : public std::runtime_error {

@@ -147,7 +147,7 @@ TEST(Shown, IsShortAndOnOneLine) {
   EXPECT_EQ(shown(json(std::string(115, 'x') + "\u00e4\u00e4\u00e4")), "\"" + std::string(115, 'x') + "...");
   EXPECT_EQ(in_quotes(std::string(119, 'x') + "\u00e4"), "'" + std::string(119, 'x') + "…'");
   EXPECT_EQ(printable("a\u202eb\u2066c\u2028\u2030\u00e4"), "a\\u202eb\\u2066c\\u2028\u2030\u00e4");
-  EXPECT_EQ(in_quotes("a\nb"), "'a?b'");
+  EXPECT_EQ(in_quotes("a\nb"), "'a\\x0ab'");
   EXPECT_EQ(in_quotes(std::string(200, 'x')), "'" + std::string(120, 'x') + "…'");
 }
 

@@ -65,7 +65,7 @@ TEST(DataUrl, DamagedBase64IsRefused) {
   refuse_data("data:image/png;base64,QU%2AA", {"'%2A' at byte 2"});
   refuse_data("data:image/png;base64,QU%2", {"'%' at byte 2"});
   refuse_data("data:image/png;base64,QUJD#top", {"'#' at byte 4"});
-  refuse_data(std::string("data:image/png;base64,QU\0D", 26), {"'?' at byte 2"});
+  refuse_data(std::string("data:image/png;base64,QU\0D", 26), {R"('\x00' at byte 2)"});
   refuse_data("data:image/png;base64,QU\xff\xff", {"at byte 2"});
 }
 
