@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -127,12 +128,10 @@ std::vector<KeptSize> sizes_of(const std::vector<SegmentEntry>& entries) {
   return sizes;
 }
 
-}  // namespace
-
-std::vector<SegmentEntry> read_archive(const fs::path& folder) {
+/// All segments by what they say, and the names of those that say nothing.
+std::vector<SegmentEntry> read_segments(const fs::path& folder, std::vector<std::string>& damaged) {
   std::map<std::string, SegmentEntry> known = read_index(folder / kIndex);
   std::vector<SegmentEntry> entries;
-  std::vector<std::string> damaged;
   std::error_code code;
   for (fs::directory_iterator file(folder, code), end; !code && file != end && entries.size() < kMaxSegments;
        file.increment(code)) {
@@ -159,6 +158,20 @@ std::vector<SegmentEntry> read_archive(const fs::path& folder) {
   return entries;
 }
 
+/// As a segment's name has it; 0: it has none.
+int64_t time_of_name(const std::string& file) {
+  int64_t time_ns = 0;
+  std::from_chars(file.data(), file.data() + file.size(), time_ns);
+  return time_ns;
+}
+
+}  // namespace
+
+std::vector<SegmentEntry> read_archive(const fs::path& folder) {
+  std::vector<std::string> damaged;
+  return read_segments(folder, damaged);
+}
+
 bool holds_archive(const fs::path& folder) {
   std::error_code code;
   for (fs::directory_iterator file(folder, code), end; !code && file != end; file.increment(code)) {
@@ -172,11 +185,21 @@ bool holds_archive(const fs::path& folder) {
 StepArchive::StepArchive(fs::path folder, int64_t max_bytes, int64_t now_ns)
     : folder_(std::move(folder)), max_bytes_(max_bytes), begun_ns_(now_ns), lock_(take_lock(folder_)) {
   remove_half_written(folder_);
-  entries_ = read_archive(folder_);
+  std::vector<std::string> damaged;
+  entries_ = read_segments(folder_, damaged);
   for (const SegmentEntry& entry : entries_) num_bytes_ += entry.bytes;
+  std::ranges::sort(damaged, {}, [](const std::string& file) { return std::pair(time_of_name(file), std::string_view(file)); });
+  for (const std::string& file : damaged) {
+    std::error_code gone;
+    const auto bytes = static_cast<int64_t>(fs::file_size(folder_ / file, gone));
+    if (gone) continue;
+    unreadable_.push_back({file, bytes});
+    unreadable_bytes_ += bytes;
+  }
   thin_out(now_ns);
   drop_unused_runs();
   write_index();
+  find_other_files();
 }
 
 /// Writes what the run's segments share, where that is not there yet.
@@ -184,7 +207,9 @@ void StepArchive::name_run(const CaptureInfo& info) {
   RunKey key{info.placement.epoch, info.world_size, info.expert_rank};
   if (!run_.empty() && key == run_key_) return;
   const std::string name = "run-" + std::to_string(begun_ns_) + "-" + std::to_string(num_runs_) + ".json";
-  write_text(folder_ / name, encode_capture_info(run_info(info)));
+  const std::string text = encode_capture_info(run_info(info));
+  write_text(folder_ / name, text);
+  other_bytes_ += std::ssize(text);
   ++num_runs_;
   run_ = name;
   run_key_ = std::move(key);
@@ -213,15 +238,38 @@ void StepArchive::add(const KeptStep& kept, int64_t now_ns) {
   append_to_index(entry);
   const auto place = std::ranges::upper_bound(entries_, entry.time_ns, {}, &SegmentEntry::time_ns);
   entries_.insert(place, std::move(entry));
-  if (num_bytes_ > max_bytes_) thin_out(now_ns);
-  if (num_lines_ > 2 * entries_.size() + 1024) {
+  if (num_bytes_ + unreadable_bytes_ > room()) thin_out(now_ns);
+  if (num_lines_ > 2 * entries_.size() + 64) {
     drop_unused_runs();
     write_index();
   }
 }
 
+void StepArchive::find_other_files() {
+  other_bytes_ = 0;
+  std::error_code code;
+  for (fs::directory_iterator file(folder_, code), end; !code && file != end; file.increment(code)) {
+    std::error_code gone;
+    if (file->path().filename().string().ends_with(kSegmentEnding) || !fs::is_regular_file(file->symlink_status(gone)))
+      continue;
+    if (const auto bytes = static_cast<int64_t>(file->file_size(gone)); !gone) other_bytes_ += bytes;
+  }
+}
+
+void StepArchive::drop_unreadable() {
+  auto left = unreadable_.begin();
+  for (; left != unreadable_.end() && num_bytes_ + unreadable_bytes_ > room(); ++left) {
+    std::error_code code;
+    fs::remove(folder_ / left->file, code);
+    unreadable_bytes_ -= left->bytes;
+  }
+  unreadable_.erase(unreadable_.begin(), left);
+}
+
 void StepArchive::thin_out(int64_t now_ns) {
-  const std::vector<std::size_t> dropped = choose_to_drop(sizes_of(entries_), max_bytes_, now_ns);
+  find_other_files();
+  drop_unreadable();
+  const std::vector<std::size_t> dropped = choose_to_drop(sizes_of(entries_), room() - unreadable_bytes_, now_ns);
   for (const std::size_t i : dropped) {
     std::error_code code;
     fs::remove(folder_ / entries_[i].file, code);
@@ -253,7 +301,9 @@ void StepArchive::write_index() {
 /// What cannot be appended is read from the segment itself.
 void StepArchive::append_to_index(const SegmentEntry& entry) {
   std::ofstream index(folder_ / kIndex, std::ios::app | std::ios::binary);
-  index << entry_text(entry) + "\n";
+  const std::string line = entry_text(entry) + "\n";
+  index << line;
+  other_bytes_ += std::ssize(line);
   ++num_lines_;
 }
 

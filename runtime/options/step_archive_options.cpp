@@ -16,7 +16,7 @@ void add_step_archive_options(CLI::App& app, StepArchiveOptions& options, const 
          "--trace-dir, for ferry trace archive; default: none")
       ->check(integer_in(1, 1'000'000'000));
   app.add_option("--trace-sample-bytes", options.trace_sample_bytes,
-                 "bytes of steps to keep, with --trace-sample: old ones are thinned out; default 256MiB")
+                 "bytes of the archive of steps, with --trace-sample: old ones are thinned out; default 256MiB")
       ->transform(size_in(int64_t{1} << 20, int64_t{1} << 44, "1MiB to 16TiB"));
 }
 

@@ -17,7 +17,7 @@ struct EngineOptions;
 struct StepArchiveOptions {
   std::optional<std::filesystem::path> trace_dir;  // the archive is a folder in it
   int64_t trace_sample = 0;                        // one step in so many is kept; 0: none
-  std::optional<int64_t> trace_sample_bytes;       // of kept steps on disk, if it was given
+  std::optional<int64_t> trace_sample_bytes;       // of the archive on disk, if it was given
   static constexpr int64_t kDefaultBytes = int64_t{256} << 20;
   int64_t max_bytes() const { return trace_sample_bytes.value_or(kDefaultBytes); }
 };

@@ -187,6 +187,50 @@ TEST_F(StepArchiveTest, TheBoundHoldsOnDisk) {
   EXPECT_EQ(archive.entries().back().facts.step, 399) << "the newest is there";
 }
 
+int64_t bytes_of(const fs::path& folder) {
+  int64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(folder)) bytes += static_cast<int64_t>(file.file_size());
+  return bytes;
+}
+
+TEST_F(StepArchiveTest, TheBoundIsThatOfAllFiles) {
+  const int64_t max_bytes = int64_t{1} << 18;
+  fs::create_directories(path());
+  write(path() / "steps-20000.json", std::string(50'000, ' '));
+  StepArchive archive(path(), max_bytes, kNow);
+  for (int i = 0; i < 400; ++i) {
+    archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+    ASSERT_LE(bytes_of(path()), max_bytes) << i;
+  }
+}
+
+TEST_F(StepArchiveTest, StepsHaveHalfOfTheBoundWhateverElseThereIs) {
+  const int64_t max_bytes = int64_t{1} << 18;
+  fs::create_directories(path());
+  write(path() / "steps-20000.json", std::string(static_cast<std::size_t>(max_bytes), ' '));
+  StepArchive archive(path(), max_bytes, kNow);
+  for (int i = 0; i < 400; ++i) archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+  EXPECT_LE(archive.num_bytes(), max_bytes / 2);
+  EXPECT_GT(archive.num_bytes(), max_bytes / 3);
+}
+
+TEST_F(StepArchiveTest, OverTheBoundSegmentsThatCannotBeReadGoFirstTheOldestOfThemFirst) {
+  fill(10);
+  const std::string old = std::to_string(kNow - 9 * kSecond) + "-1-sample.ferryseg",
+                    later = std::to_string(kNow + 9 * kSecond) + "-2-sample.ferryseg";
+  const int64_t bytes = bytes_of(path());
+  for (const std::string& name : {later, old}) write(path() / name, std::string(20'000, '?'));
+  testing::internal::CaptureStderr();  // that they cannot be read
+  const auto open = [&](int64_t max_bytes) { return StepArchive(path(), max_bytes, kNow).entries().size(); };
+  EXPECT_EQ(open(bytes + 45'000), 10U);
+  EXPECT_TRUE(fs::exists(path() / old) && fs::exists(path() / later)) << "there is room";
+  EXPECT_EQ(open(bytes + 25'000), 10U);
+  EXPECT_TRUE(!fs::exists(path() / old) && fs::exists(path() / later));
+  EXPECT_EQ(open(bytes + 5'000), 10U) << "no step goes for them";
+  EXPECT_FALSE(fs::exists(path() / later));
+  testing::internal::GetCapturedStderr();
+}
+
 TEST_F(StepArchiveTest, ASegmentOfAnotherBoundIsThinnedAtTheStart) {
   fill(100);
   const int64_t max_bytes = int64_t{1} << 17;
