@@ -187,8 +187,9 @@ std::vector<Finding> find_problems(const ReportInput& input) {
   find_lost(input, findings);
   find_clock_trouble(input, findings);
   const LostTime lost = find_lost_time(input);
-  for (Finding& finding : find_costly_ranks(input, lost)) findings.push_back(std::move(finding));
-  for (Finding& finding : find_worker_changes(input)) findings.push_back(std::move(finding));
+  WorkerChanges changes = find_worker_changes(input);
+  for (Finding& finding : find_costly_ranks(input, lost, changes.counted)) findings.push_back(std::move(finding));
+  for (Finding& finding : changes.findings) findings.push_back(std::move(finding));
   find_starved(input, findings);
   find_recording_trouble(input, findings);
   find_exposed(input, lost, findings);

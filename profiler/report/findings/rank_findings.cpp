@@ -21,8 +21,11 @@ double to_ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 /// Makes the findings of one capture.
 class RankFindings {
  public:
-  RankFindings(const ReportInput& input, const LostTime& lost)
-      : input_(input), lost_(lost), steps_ns_(static_cast<double>(std::max<int64_t>(total_step_ns(input.timeline), 1))) {}
+  RankFindings(const ReportInput& input, const LostTime& lost, const std::vector<CountedDoubt>& counted)
+      : input_(input),
+        lost_(lost),
+        counted_(counted),
+        steps_ns_(static_cast<double>(std::max<int64_t>(total_step_ns(input.timeline), 1))) {}
 
   std::vector<Finding> find() {
     for (const RankLoss& loss : lost_.ranks) {
@@ -56,6 +59,7 @@ class RankFindings {
 
   const ReportInput& input_;
   const LostTime& lost_;
+  const std::vector<CountedDoubt>& counted_;
   const double steps_ns_;
   std::vector<Finding> findings_;
 };
@@ -75,14 +79,20 @@ void RankFindings::add(const RankLoss& loss, const char* kind, int64_t saved_ns,
 }
 
 void RankFindings::find_stops(const RankLoss& loss) {
-  const int64_t saved_ns = loss.at(Loss::kStopped);
+  int64_t saved_ns = loss.at(Loss::kStopped);
+  std::vector<Interval> stops = loss.stops;
+  for (const CountedDoubt& doubt : counted_) {
+    if (doubt.rank != loss.rank) continue;
+    const auto end = loss.stopped_ns.lower_bound(doubt.last_step);
+    for (auto step = loss.stopped_ns.lower_bound(doubt.first_step); step != end; ++step) saved_ns -= step->second;
+    std::erase_if(stops, [&](const Interval& stop) { return stop.begin < doubt.when.end && stop.end > doubt.when.begin; });
+  }
   if (saved_ns <= 0 || share(saved_ns) < kMinRankShare) return;
-  const std::vector<double> stops(loss.stops_ns.begin(), loss.stops_ns.end());
+  std::vector<double> lengths;
+  for (const Interval& stop : stops) lengths.push_back(static_cast<double>(stop.end - stop.begin));
   add(loss, "stopped", saved_ns,
-      format(
-          "%s did not run at all: %zu stall%s of %.1f ms (median) while steps ran, though nothing else had its cores: it was "
-          "stopped by a signal or a debugger, or its container or machine was paused.",
-          name(loss).c_str(), stops.size(), stops.size() == 1 ? "" : "s", median(stops) / 1e6));
+      format("%s did not run at all: %zu stall%s of %.1f ms (median) while steps ran, though nothing else had its cores: %s.",
+             name(loss).c_str(), lengths.size(), lengths.size() == 1 ? "" : "s", median(lengths) / 1e6, kWhyStopped));
 }
 
 void RankFindings::find_no_core(const RankLoss& loss) {
@@ -187,8 +197,9 @@ void RankFindings::find_rows(const RankLoss& loss) {
 
 }  // namespace
 
-std::vector<Finding> find_costly_ranks(const ReportInput& input, const LostTime& lost) {
-  return RankFindings(input, lost).find();
+std::vector<Finding> find_costly_ranks(const ReportInput& input, const LostTime& lost,
+                                       const std::vector<CountedDoubt>& counted) {
+  return RankFindings(input, lost, counted).find();
 }
 
 }  // namespace ferry

@@ -8,7 +8,9 @@
 
 #include "profiler/report/findings/change_text.h"
 #include "profiler/report/findings/format.h"
+#include "profiler/report/findings/rank_findings.h"
 #include "profiler/report/incidents/incident_cost.h"
+#include "profiler/report/lost_time/lost_time.h"
 #include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
@@ -118,6 +120,21 @@ std::string cost_text(const ReportInput& input, const Incident& incident, const 
   return text;
 }
 
+bool is_doubt(const Incident::Part& part) { return part.cause <= IncidentCause::kLate; }
+
+/// " Rank 2 did not run at all for 52.1 ms of that: …", of workers that could tell later.
+std::string stops_text(const Incident& incident, const std::vector<IntervalSet>& stops) {
+  std::string text;
+  for (const Incident::Part& part : incident.parts) {
+    if (!is_doubt(part)) continue;
+    const int64_t ns = total(clip(stops.at(static_cast<std::size_t>(part.rank)), incident.when));
+    if (ns == 0) continue;
+    text +=
+        format(" Rank %d did not run at all for %.1f ms of that: %s.", part.rank, in_ms(static_cast<double>(ns)), kWhyStopped);
+  }
+  return text;
+}
+
 Finding::Severity severity_of(const Incident& incident, const IncidentCost& cost) {
   using Severity = Finding::Severity;
   const IncidentCause worst = incident.parts.front().cause;
@@ -143,33 +160,39 @@ std::vector<std::size_t> choose_told(const std::vector<Incident>& incidents, con
 
 }  // namespace
 
-std::vector<Finding> find_worker_changes(const ReportInput& input) {
+WorkerChanges find_worker_changes(const ReportInput& input) {
   const WorkerHistory history = find_worker_history(input);
   const std::vector<Incident> incidents = find_incidents(input.timeline, history);
   const std::vector<IncidentCost> costs = find_incident_costs(input, history, incidents);
   const std::vector<std::size_t> told = choose_told(incidents, costs);
   const auto steps_ns = static_cast<double>(std::max<int64_t>(total_step_ns(input.timeline), 1));
-  std::vector<Finding> findings;
-  findings.reserve(told.size() + 1);
+  const std::vector<IntervalSet> stops = find_stops(input);
+  WorkerChanges changes;
+  changes.findings.reserve(told.size() + 1);
   for (const std::size_t i : told) {
     const double more_ns = std::max(costs[i].total_ns(), 0.0);
     const double saved_ns = more_ns > 2 * costs[i].noise_ns ? more_ns : 0;  // less may be chance
-    findings.push_back({.severity = severity_of(incidents[i], costs[i]),
-                        .kind = incident_kind(incidents[i].parts.front().cause),
-                        .text = head(input.timeline, incidents[i]) + cost_text(input, incidents[i], costs[i]),
-                        .table = "incident",
-                        .saved_ms = saved_ns / 1e6,
-                        .saved_share = saved_ns / steps_ns});
+    changes.findings.push_back({.severity = severity_of(incidents[i], costs[i]),
+                                .kind = incident_kind(incidents[i].parts.front().cause),
+                                .text = head(input.timeline, incidents[i]) + cost_text(input, incidents[i], costs[i]) +
+                                        stops_text(incidents[i], stops),
+                                .table = "incident",
+                                .saved_ms = saved_ns / 1e6,
+                                .saved_share = saved_ns / steps_ns});
+    for (const Incident::Part& part : incidents[i].parts) {
+      if (saved_ns > 0 && is_doubt(part))
+        changes.counted.push_back({part.rank, incidents[i].when, incidents[i].first_step, incidents[i].last_step});
+    }
   }
   if (told.size() < incidents.size()) {
-    findings.push_back(
+    changes.findings.push_back(
         {.severity = Finding::Severity::kInfo,
          .kind = "more_incidents",
          .text = format("Workers came, went or were in doubt %zu times; the table has those that are not named here.",
                         incidents.size()),
          .table = "incident"});
   }
-  return findings;
+  return changes;
 }
 
 }  // namespace ferry

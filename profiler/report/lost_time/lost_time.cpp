@@ -134,7 +134,7 @@ class LostTimeFinder {
       for (const Interval& stop : stops_[r]) {
         const auto after = std::upper_bound(steps.begin(), steps.end(), stop.begin,
                                             [](int64_t at, const StepInfo& step) { return at < step.end_ns; });
-        if (after != steps.end() && after->begin_ns < stop.end) loss.stops_ns.push_back(stop.end - stop.begin);
+        if (after != steps.end() && after->begin_ns < stop.end) loss.stops.push_back(stop);
       }
       found_.ranks.push_back(std::move(loss));
     }
@@ -151,6 +151,10 @@ class LostTimeFinder {
     charge_waits_in_vain();
     for (std::size_t s = 0; s < input_.timeline.steps.size(); ++s) charge_coordinator(s);
     find_usual();
+    for (const auto& [at, ns] : lost_in_step_) {
+      const int64_t stopped_ns = ns[static_cast<std::size_t>(Loss::kStopped)];
+      if (stopped_ns > 0) rank(at.first).stopped_ns[at.second] = stopped_ns;
+    }
     return std::move(found_);
   }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "profiler/report/lost_time/exchanges.h"
@@ -31,7 +33,8 @@ struct RankLoss {
   std::array<int64_t, kNumLosses> ns{};        // saved if it had not been, by cause
   std::array<int64_t, kNumLosses> usual_ns{};  // of that, outside the steps that cost most: a tenth of the time in steps
   std::vector<int64_t> more_rows_ns;           // [layer] of kMoreRows
-  std::vector<int64_t> stops_ns;               // length of each stop that touches a step
+  std::map<std::size_t, int64_t> stopped_ns;   // of kStopped, by the step's index in the timeline; of a worker
+  std::vector<Interval> stops;                 // each that touches a step
   int64_t core_wait_ns = 0;                    // of the coordinator's stepping thread, or a worker's, within steps
   int64_t preemptions = 0;                     // of all its threads, within the capture
   int64_t rows = 0;                            // in exchanges that it was last in

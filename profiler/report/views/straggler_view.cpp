@@ -72,8 +72,10 @@ Table make_straggler_view(const ReportInput& input) {
                                     ratio_cell(static_cast<double>(loss.total()), steps_ns),
                                     cause_cell(loss)};
     for (const int64_t ns : loss.ns) row.push_back(ratio_cell(to_us(ns), steps));
-    row.emplace_back(static_cast<int64_t>(loss.stops_ns.size()));
-    row.push_back(median_cell(loss.stops_ns));
+    std::vector<int64_t> stops_ns;
+    for (const Interval& stop : loss.stops) stops_ns.push_back(stop.end - stop.begin);
+    row.emplace_back(std::ssize(stops_ns));
+    row.push_back(median_cell(stops_ns));
     row.push_back(ratio_cell(to_us(loss.core_wait_ns), steps));
     row.emplace_back(loss.preemptions);
     row.push_back(ratio_cell(static_cast<double>(loss.rows), loss.other_rows));

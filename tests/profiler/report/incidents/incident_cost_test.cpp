@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
+#include "profiler/report/findings/findings.h"
+#include "profiler/report/findings/rank_findings.h"
 #include "profiler/report/findings/worker_findings.h"
 #include "profiler/report/incidents/like_steps.h"
 #include "profiler/report/views/views.h"
@@ -51,6 +55,7 @@ class IncidentRun {
   void wait(uint64_t begin_ns, uint64_t end_ns, uint32_t peer, int16_t layer) {
     small_.span(0, Zone::kWaitCombine, begin_ns, end_ns, 0, peer, here(layer));
   }
+  void stop(uint64_t begin_ns, uint64_t end_ns, int32_t rank) { small_.span(rank, Zone::kNotRunning, begin_ns, end_ns); }
   void cover(uint64_t begin_ns, uint64_t end_ns, uint32_t rows, uint32_t peer, int16_t layer) {
     small_.span(0, Zone::kCoveredRows, begin_ns, end_ns, rows, peer, here(layer));
   }
@@ -70,7 +75,7 @@ class IncidentRun {
     return find_incident_costs(input, history, find_incidents(input.timeline, history)).at(idx);
   }
   void keep_for(const std::string& why) { ++selection_[why]; }
-  std::vector<Finding> findings() const { return find_worker_changes(ReportInput(capture())); }
+  std::vector<Finding> findings() const { return find_worker_changes(ReportInput(capture())).findings; }
 
  private:
   test::SmallCapture small_;
@@ -114,6 +119,45 @@ TEST(IncidentCostTest, OneOtherStepIsToldAsOne) {
   const std::vector<Finding> findings = run.findings();
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_THAT(findings[0].text, HasSubstr("; the other step was neither slower nor faster"));
+}
+
+/// Rank 2 does not run for 29 of the 30 ms that it is waited for; where it is stopped once more, nobody doubts it.
+TEST(IncidentCostTest, AWaitForAWorkerThatDidNotRunIsToldOnce) {
+  IncidentRun run;
+  run.steps(40);
+  const uint64_t at = run.step(kUsualStep + 30 * kMillisecond);
+  run.stop(at + 2 * kMillisecond, at + 31 * kMillisecond, 2);
+  run.wait(at + kMillisecond, at + 31 * kMillisecond, 2, 3);
+  run.change(at + 31 * kMillisecond, 2, WorkerState::kSuspect, 3);
+  const uint64_t next = run.step();
+  run.change(next + kMillisecond, 2, WorkerState::kHealthy);
+  run.steps(20);
+  const ReportInput input(run.capture());
+  EXPECT_EQ(find_lost_time(input).ranks.at(2).at(Loss::kStopped), 29 * kMillisecond);
+  const auto of_kind = [&](const std::string& kind, const std::vector<Finding>& findings) {
+    std::vector<Finding> found;
+    std::ranges::copy_if(findings, std::back_inserter(found), [&](const Finding& finding) { return finding.kind == kind; });
+    return found;
+  };
+  EXPECT_EQ(of_kind("stopped", find_costly_ranks(input, find_lost_time(input))).size(), 1U) << "were there no incident";
+  const std::vector<Finding> findings = find_problems(input);
+  EXPECT_TRUE(of_kind("stopped", findings).empty());
+  const std::vector<Finding> late = of_kind("worker_late", findings);
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_DOUBLE_EQ(late[0].saved_ms, 30);
+  EXPECT_THAT(late[0].text, HasSubstr(" Rank 2 did not run at all for 29.0 ms of that: it was stopped by a signal"));
+}
+
+TEST(IncidentCostTest, AStopInKeptStepsIsToldWhereNoIncidentCounts) {
+  IncidentRun run;
+  run.keep_for("stopped");
+  const uint64_t at = run.step(kUsualStep + 30 * kMillisecond);
+  run.stop(at + 2 * kMillisecond, at + 31 * kMillisecond, 2);
+  run.wait(at + kMillisecond, at + 31 * kMillisecond, 2, 3);
+  run.change(at + 31 * kMillisecond, 2, WorkerState::kSuspect, 3);
+  const std::vector<Finding> findings = find_problems(ReportInput(run.capture()));
+  EXPECT_EQ(findings.front().kind, "stopped");
+  EXPECT_DOUBLE_EQ(findings.front().saved_ms, 29);
 }
 
 TEST(IncidentCostTest, DividesWhatADeathCost) {
