@@ -36,14 +36,14 @@ void write_value_type(const ProfileValue& value, StringTable& strings, wire::Val
   out.set_unit(strings.index_of(value.unit));
 }
 
-/// Frame f is location f + 1 of function f + 1: ids must not be 0.
+/// Frame f is location f + 1 of function f + 1: ids must not be 0. Without a system_name a function's name is one for people
+/// already; from others pprof takes what stands in (), <> and [] (internal/symbolizer, demangleSingleFunction).
 void write_frames(const Profile& profile, StringTable& strings, wire::Profile& out) {
   for (std::size_t f = 0; f < profile.frames.size(); ++f) {
     const ProfileFrame& frame = profile.frames[f];
     wire::Function& function = *out.add_function();
     function.set_id(f + 1);
     function.set_name(strings.index_of(frame.name));
-    function.set_system_name(function.name());
     function.set_filename(strings.index_of(frame.file));
     wire::Location& location = *out.add_location();
     location.set_id(f + 1);
