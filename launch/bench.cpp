@@ -27,6 +27,7 @@
 #include "launch/work_count.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
+#include "runtime/base/peak_memory.h"
 #include "runtime/base/text_file.h"
 #include "runtime/engine.h"
 #include "runtime/model/operators.h"
@@ -96,7 +97,6 @@ class Bench {
  public:
   Bench(const Options& options, Cluster& cluster)
       : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster) {
-    if (engine_.device() == nullptr) roof_.emplace(engine_.pool());
     check_limits();
     if (is_drafting()) choose_drafts();
     if (replay_) engine_.set_routing(&*replay_);
@@ -160,7 +160,6 @@ class Bench {
   const std::vector<int64_t> batches_ = o_.batches.empty() ? std::vector<int64_t>{1} : o_.batches;
   Cluster& cluster_;
   Engine engine_;
-  std::optional<RoofProbe> roof_;                               // absent where a device computes
   const std::optional<RoutingTrace> routing_ = read_routing();  // what is replayed
   std::optional<RoutingReplay> replay_ = make_replay();
   BenchDriver driver_{engine_, room_of(o_), replay_ ? &*replay_ : nullptr};
@@ -219,21 +218,23 @@ DType Bench::factor_dtype() const { return engine_.quantization().experts ? DTyp
 
 /// What multiplies those.
 std::string Bench::unit_name() {
-  if (!roof_) return engine_.device()->open->multiply_unit(factor_dtype());
+  if (engine_.device() != nullptr) return engine_.device()->open->multiply_unit(factor_dtype());
   return multiply_unit(factor_dtype(), engine_.matmul().name());
 }
 
 /// For a step that reads `step_bytes`.
 Roofs Bench::probe_roofs(double step_bytes) {
   const Span section(Zone::kSection, 0, pack_section(SectionRole::kAside, Phase::kDecode));
-  if (!roof_) {
+  if (engine_.device() != nullptr) {
     vulkan::OpenDevice& device = *engine_.device()->open;
     return {device.read_bytes_per_s(static_cast<std::size_t>(step_bytes)), device.flops_per_s(engine_.dtype()),
             device.flops_per_s(DType::kI8)};
   }
   const std::string matmul = engine_.matmul().name();
-  return Roofs{roof_->read_bytes_per_s(static_cast<std::size_t>(step_bytes)), roof_->flops_per_s(engine_.dtype(), matmul),
-               roof_->flops_per_s(DType::kI8, matmul)};
+  const MeasurementMemory measurement;
+  RoofProbe probe(engine_.pool());
+  return Roofs{probe.read_bytes_per_s(static_cast<std::size_t>(step_bytes)), probe.flops_per_s(engine_.dtype(), matmul),
+               probe.flops_per_s(DType::kI8, matmul)};
 }
 
 /// Times what computes in `num_steps` steps that take `work` together. The warm-up comes after the roofs, whose probe leaves
@@ -390,8 +391,8 @@ void Bench::print_head() {
   const SchedulerOptions& limits = engine_.scheduler_options();
   const long long cache_tokens = limits.num_blocks * limits.block_tokens;
   if (o_.depths != std::vector<int64_t>{0}) std::printf("cache of %lld tokens; contexts are computed once\n", cache_tokens);
-  print_bench_head(kWarmUpLimits, (roof_ ? "coordinator's threads can do (" : "device can do (") + unit_name() +
-                                      (cluster_.num_workers() == 0 ? ")" : "), of its own work"));
+  print_bench_head(kWarmUpLimits, (engine_.device() == nullptr ? "coordinator's threads can do (" : "device can do (") +
+                                      unit_name() + (cluster_.num_workers() == 0 ? ")" : "), of its own work"));
 }
 
 /// The rows of a phase.

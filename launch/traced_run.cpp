@@ -10,12 +10,14 @@
 #include "runtime/actions/advise.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/base/peak_memory.h"
 
 namespace ferry {
 
 void note_roofs(Engine& engine) {
   constexpr int64_t kStreamBytes = int64_t{512} << 20, kSpareBytes = int64_t{2} << 30;
   if (engine.device() != nullptr || available_memory_bytes() < kStreamBytes + kSpareBytes) return;
+  const MeasurementMemory measurement;
   RoofProbe probe(engine.pool(), kStreamBytes);
   const std::string matmul = engine.matmul().name();
   const DType factors = engine.quantization().experts ? DType::kI8 : engine.dtype();

@@ -13,6 +13,7 @@
 
 #include "profiler/span.h"
 #include "runtime/base/error.h"
+#include "runtime/base/peak_memory.h"
 
 namespace ferry {
 
@@ -420,7 +421,7 @@ RankCapture Recorder::describe() const {
           .ticks = calibration_.line(),
           .span_cost_ns = span_cost_ns_,
           .chained_span_cost_ns = chained_span_cost_ns_,
-          .peak_rss_bytes = int64_t{now.ru_maxrss} * 1024,
+          .peak_rss_bytes = peak_resident_bytes(),
           .num_preemptions = now.ru_nivcsw - preemptions_at_begin_,
           .device = std::move(device),
           .threads = {}};

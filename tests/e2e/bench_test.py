@@ -1,5 +1,6 @@
 """`ferry bench` on the demo: behind contexts, with what others would run beside it, and two results held against each other."""
 
+import csv
 import json
 import pathlib
 import subprocess
@@ -56,6 +57,14 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(cost["median"], sorted(cost["pairs"])[1])
         self.assertIn("--recording-cost: not with --trace", run(*BENCH, "--recording-cost", "3", "--trace", "/nowhere", code=2))
         self.assertNotIn("recording_cost", json.loads(run(*BENCH, "-p", "16", "-b", "2", "--json"))["prefill"][0])
+
+    def test_the_peak_of_memory_is_the_models_without_the_roofs_measurement(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run(*BENCH, "-p", "16", "-b", "2", "--trace", folder)
+            with open(pathlib.Path(folder) / "csv" / "run.csv", newline="") as lines:
+                peak = int(next(csv.DictReader(lines))["peak_rss_bytes"])
+        self.assertGreater(peak, 32 << 20)
+        self.assertLess(peak, 1 << 30, "what a roof reads is 1 GiB")
 
     def test_the_default_cache_grows_and_a_given_one_is_a_bound(self):
         sizes = ("-d", "480", "-p", "16", "-b", "8")
