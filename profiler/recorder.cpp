@@ -208,9 +208,8 @@ void Recorder::start(const CaptureOptions& options) {
     thread->chunks.clear();
   }
   drained_.reserve(kRingRecords);
-  std::unique_ptr<StackSampler> sampler;
+  no_sampler_ = options.level >= TraceLevel::kThreads ? "the capture was over before stacks were sampled" : "";
   try {
-    if (options.level >= TraceLevel::kThreads) sampler = sample_threads();
     begin_sections();
     drainer_ = std::thread(
         [this, number = ++num_captures_] { run_drain(number); });  // waits for the lock; from here on nothing throws
@@ -219,7 +218,6 @@ void Recorder::start(const CaptureOptions& options) {
     memory_.discard();
     throw;
   }
-  sampler_ = std::move(sampler);
   is_capturing_ = true;
   begin_ = now_ticks();
   apply_level();
@@ -244,13 +242,26 @@ void Recorder::note_span_cost(double alone_ticks, double chained_ticks) {
   chained_span_cost_ns_ = chained_ticks * ns_per_tick;
 }
 
-/// Of all threads that there are. Under mutex_.
-std::unique_ptr<StackSampler> Recorder::sample_threads() {
+/// Samples the stacks of all threads from here on. To learn what the process has mapped takes milliseconds, for which no step
+/// is to wait. Under mutex_, which it lets go meanwhile.
+void Recorder::sample_threads(std::unique_lock<std::mutex>& lock, uint64_t number) try {
+  lock.unlock();
   auto sampler = std::make_unique<StackSampler>();
-  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    if (!thread->device && !thread->is_retired) sampler->add(thread->stack);
+  lock.lock();
+  if (!runs(number)) return;
+  sampler_ = std::move(sampler);  // threads that come from here on add themselves
+  std::vector<const ThreadTrace*> threads;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) threads.push_back(thread.get());
+  for (const ThreadTrace* wanted : threads) {
+    const auto thread = std::ranges::find(threads_, wanted, &std::unique_ptr<ThreadTrace>::get);
+    if (thread != threads_.end() && !(*thread)->device && !(*thread)->is_retired) sampler_->add((*thread)->stack);
+    lock.unlock();
+    lock.lock();
+    if (!runs(number)) return;
   }
-  return sampler;
+} catch (const std::bad_alloc&) {
+  if (!lock.owns_lock()) lock.lock();
+  no_sampler_ = "memory ran out";
 }
 
 RankCapture Recorder::stop() {
@@ -297,7 +308,11 @@ RankCapture Recorder::collect() {
   drain();
   capture.counters = counters_.end(capture.end);
   capture.memory = memory_.end();
-  if (sampler_) capture.stacks = sampler_->finish();
+  if (sampler_) {
+    capture.stacks = sampler_->finish();
+  } else {
+    capture.stacks.absent = no_sampler_;
+  }
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     ThreadCapture kept = describe(*thread);
     kept.num_lost = thread->num_lost;
@@ -433,26 +448,26 @@ void Recorder::run_drain(uint64_t number) {
   const SpanCost cost = measure_span_cost();
   std::unique_lock lock(mutex_);
   note_span_cost(cost.alone, cost.chained);
-  const auto runs = [&] { return is_capturing_ && number == num_captures_; };
-  for (bool has_opened = true; has_opened && runs();) {
+  if (runs(number) && options_.level >= TraceLevel::kThreads) sample_threads(lock, number);
+  for (bool has_opened = true; has_opened && runs(number);) {
     lock.unlock();
     has_opened = counters_.open_next(now_ticks());
     lock.lock();
-    if (runs()) drain();
+    if (runs(number)) drain();
   }
-  while (runs()) {
+  while (runs(number)) {
     if (memory_.is_due()) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
       counters_.read_machine(now_ticks());
     }
     stopped_.wait_for(lock, std::exchange(has_help_, false) ? MemoryRecorder::kPeriod : kDrainPeriod);
-    if (runs()) drain();
+    if (runs(number)) drain();
   }
 }
 
 void Recorder::help_drain() {
   const std::scoped_lock lock(mutex_);
-  if (!is_capturing_) return;
+  if (!is_capturing_ || sampler_) return;
   drain();
   has_help_ = true;
 }

@@ -74,9 +74,9 @@ class Recorder {
   /// What is recorded at least, whatever else is: of a step that is to be seen in detail. To be called between steps.
   void set_step_level(TraceLevel level);
 
-  /// Begins a capture, which takes the calling thread some microseconds: counters are opened, and the cost of a span is
-  /// measured, by the recorder's thread. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no
-  /// memory or no thread for it; then none runs.
+  /// Begins a capture, which takes the calling thread some microseconds: counters are opened, stacks sampled, and the cost of
+  /// a span measured, by the recorder's thread. Throws Error{kFailedPrecondition} if one runs, and what the system throws that
+  /// has no memory or no thread for it; then none runs.
   void start(const CaptureOptions& options);
   /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
   /// Error{kFailedPrecondition} if none runs, and std::bad_alloc if there is no memory for it; then it is given up.
@@ -85,8 +85,8 @@ class Recorder {
   void discard() noexcept;
   bool is_capturing() const;
 
-  /// Moves what the rings hold to the capture, if one runs: for a thread that wakes every kDrainPeriod anyway. The recorder's
-  /// own sleeps longer as long as somebody does that.
+  /// Moves what the rings hold to the capture, if one runs that samples no stacks, which takes longer: for a thread that wakes
+  /// every kDrainPeriod anyway. The recorder's own sleeps longer as long as somebody does that.
   void help_drain();
 
   /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds
@@ -141,7 +141,8 @@ class Recorder {
   void note_span_cost(double alone_ticks, double chained_ticks);
   TraceMemory memory_of_trace() const;
   void apply_level();
-  std::unique_ptr<StackSampler> sample_threads();
+  bool runs(uint64_t number) const { return is_capturing_ && number == num_captures_; }
+  void sample_threads(std::unique_lock<std::mutex>& lock, uint64_t number);
   void run_drain(uint64_t number);
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
@@ -167,7 +168,8 @@ class Recorder {
   int64_t preemptions_at_begin_ = 0;
   double span_cost_ns_ = 0, chained_span_cost_ns_ = 0;
   MemoryRecorder memory_;
-  std::unique_ptr<StackSampler> sampler_;  // while a capture of level kThreads runs
+  std::unique_ptr<StackSampler> sampler_;  // while a capture of level kThreads runs, but for its first milliseconds
+  std::string no_sampler_;                 // why there is none
   std::thread drainer_;
   std::condition_variable stopped_;
 };

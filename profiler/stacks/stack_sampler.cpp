@@ -230,6 +230,7 @@ StackSampler::~StackSampler() = default;
 
 void StackSampler::add(ThreadStack& thread) {
   if (!absent_.empty() || thread.top == 0) return;
+  if (std::ranges::find(threads_, &thread, &Sampled::thread) != threads_.end()) return;
   if (thread.ring == nullptr) {
     thread.ring = std::make_unique<StackRing>(thread.top);
     thread.slot->store(thread.ring.get(), std::memory_order_release);

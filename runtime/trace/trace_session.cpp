@@ -132,12 +132,7 @@ void TraceSession::begin_recording() {
   capture_.info.level = plan_.level;
   gather_peers();
   if (plan_.routing) routing_.emplace(routing_shape_, kRoutingBytesRecorded);
-  for (Peer& peer : peers_) {
-    const TraceReply reply = command(
-        peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
-    if (peer.complaint.empty()) peer.complaint = reply.complaint;
-    peer.boot_id = reply.boot_id;
-  }
+  command_all({.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
   recorder().start({.level = plan_.level, .max_bytes = plan_.max_bytes});
   sample_clocks(kClockSamplesAtEnds);
   steps_left_ = plan_.num_steps;
@@ -162,11 +157,7 @@ void TraceSession::stop() {
 void TraceSession::end_recording() {
   sample_clocks(kClockSamplesAtEnds);
   RankCapture own = recorder().stop();
-  for (Peer& peer : peers_) {
-    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kStop});
-    if (peer.complaint.empty()) peer.complaint = reply.complaint;
-    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
-  }
+  command_all({.op = TraceCommand::Op::kStop});
   capture_.info.expert_tokens = tokens_since(capture_.info.expert_tokens, dispatcher_.expert_load());
   begin_fetching(std::move(own));
 }
@@ -187,12 +178,7 @@ void TraceSession::begin_snapshot() {
   describe();
   is_snapshot_ = true;
   gather_peers();
-  for (Peer& peer : peers_) {
-    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
-    if (peer.complaint.empty()) peer.complaint = reply.complaint;
-    peer.boot_id = reply.boot_id;
-    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
-  }
+  command_all({.op = TraceCommand::Op::kSnapshot});
   sample_clocks(kClockSamplesAtEnds);
   begin_fetching(recorder().snapshot());
 }
@@ -379,6 +365,15 @@ void TraceSession::sample_clocks(int count) {
   }
 }
 
+/// What a peer does not answer in time, or not as it should, ends its link.
+TraceReply TraceSession::lose(Peer& peer, const Error& error) {
+  if (hub_->fails_together()) throw error;
+  peer.link->fail(error.what());
+  peer.link = nullptr;
+  dispatcher_.keep_alive();  // that one may have taken so long that the others would take this rank for lost
+  return lost_reply();
+}
+
 /// One command and its reply; a piece of the capture that comes along is appended to `piece`.
 TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
   settle();  // replies come in the order of commands
@@ -387,12 +382,60 @@ TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<s
   try {
     if (peer.link != nullptr) return exchange(*peer.link, command, piece);
   } catch (const Error& error) {
-    if (hub_->fails_together()) throw;
-    peer.link->fail(error.what());
-    peer.link = nullptr;
-    dispatcher_.keep_alive();  // that one may have taken so long that the others would take this rank for lost
+    return lose(peer, error);
   }
   return lost_reply();
+}
+
+/// A command that is under way, and where its reply comes to.
+struct TraceSession::Asked {
+  std::unique_ptr<TraceCommand> command = std::make_unique<TraceCommand>();
+  std::unique_ptr<std::byte[]> reply = std::make_unique<std::byte[]>(sizeof(TraceReply));
+  std::unique_ptr<PendingOp> receive = nullptr, send = nullptr;
+};
+
+TraceSession::Asked TraceSession::ask(const Peer& peer, TraceCommand command) {
+  command.header.map_epoch = dispatcher_.placement().epoch();
+  command.number = ++num_commands_;
+  Asked asked;
+  *asked.command = command;
+  if (peer.link == nullptr) return asked;
+  asked.receive = peer.link->irecv({asked.reply.get(), sizeof(TraceReply)}, kTraceReplyTag, Fit::kUpTo);
+  asked.send = peer.link->isend(std::as_bytes(std::span(asked.command.get(), 1)), kRequestTag);
+  return asked;
+}
+
+/// A command without a piece to all, who do it at once, and what their replies say of each.
+void TraceSession::command_all(const TraceCommand& command) {
+  settle();
+  const Deadline deadline = hub_ != nullptr ? hub_->now() + timeout_ : Deadline{};
+  std::vector<Asked> all;
+  for (Peer& peer : peers_) {
+    try {
+      all.push_back(ask(peer, command));
+    } catch (const Error& error) {
+      lose(peer, error);
+      all.emplace_back();
+    }
+  }
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    Peer& peer = peers_[p];
+    TraceReply reply = lost_reply();
+    try {
+      if (peer.link != nullptr) reply = take_reply(*peer.link, all[p], deadline);
+    } catch (const Error& error) {
+      lose(peer, error);
+    }
+    if (peer.complaint.empty()) peer.complaint = reply.complaint;
+    if (reply.boot_id[0] != '\0') peer.boot_id = reply.boot_id;
+    if (command.op != TraceCommand::Op::kStart) peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
+  }
+}
+
+TraceReply TraceSession::take_reply(Link& link, Asked& asked, Deadline deadline) {
+  const std::size_t num_received = link.wait(*asked.receive, deadline);
+  link.wait(*asked.send, deadline);
+  return parse_trace_reply({asked.reply.get(), num_received}, *asked.command, link.peer());
 }
 
 TraceReply TraceSession::exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece) {

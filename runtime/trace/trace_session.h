@@ -121,7 +121,12 @@ class TraceSession {
   RankCapture decode(const Peer& peer) const;
   void sample_clocks(int count);
   void cut_to_held_steps();
+  struct Asked;
+  Asked ask(const Peer& peer, TraceCommand command);
   TraceReply exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece);
+  static TraceReply take_reply(Link& link, Asked& asked, Deadline deadline);
+  TraceReply lose(Peer& peer, const Error& error);
+  void command_all(const TraceCommand& command);
   TraceReply command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece = nullptr);
 
   LinkHub* const hub_;
