@@ -12,8 +12,8 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000, kHour = 3600 * kSecond;
-constexpr int64_t kStart = int64_t{500'000} * kHour;
+constexpr int64_t kSecondNs = 1'000'000'000, kHourNs = 3600 * kSecondNs;
+constexpr int64_t kStart = int64_t{500'000} * kHourNs;
 
 /// An archive that never has more than it may.
 struct Kept {
@@ -47,7 +47,7 @@ TEST(Retention, TheBoundHoldsWhateverComes) {
     Kept kept{.max_bytes = int64_t{1} << 20, .steps = {}};
     int64_t time_ns = kStart;
     for (int i = 0; i < 1500; ++i) {
-      time_ns += std::uniform_int_distribution<int64_t>(0, 200 * kSecond)(random);
+      time_ns += std::uniform_int_distribution<int64_t>(0, 200 * kSecondNs)(random);
       kept.add(random_step(random, time_ns, seed % 4 == 0 ? 0.9 : 0.02));
       ASSERT_LE(kept.bytes(), kept.max_bytes);
     }
@@ -61,7 +61,7 @@ TEST(Retention, AnomaliesOutliveAFloodOfSamples) {
     Kept kept{.max_bytes = int64_t{1} << 20, .steps = {}};
     std::vector<int64_t> anomalies;
     for (int i = 0; i < 3000; ++i) {
-      const int64_t time_ns = kStart + i * 60 * kSecond;
+      const int64_t time_ns = kStart + i * 60 * kSecondNs;
       KeptSize step = random_step(random, time_ns, 0);
       if (i < 1000 && i % 100 == 50) {  // ten, long ago: less than half of the bound
         step.why = KeptFor::kStopped;
@@ -78,7 +78,7 @@ TEST(Retention, ClassesThatAllWantMoreHaveAHalfAndAQuarterEach) {
   std::vector<KeptSize> steps;
   for (int64_t i = 0; i < 50 * 40; ++i) {  // in each of fifty hours four slow steps, sixteen others and twenty anomalies
     const int64_t place = i % 40;
-    steps.push_back({.time_ns = kStart + i / 40 * kHour + place * kSecond,
+    steps.push_back({.time_ns = kStart + i / 40 * kHourNs + place * kSecondNs,
                      .why = place < 20 ? KeptFor::kSample : KeptFor::kLong,
                      .seconds = place < 4 ? 1.0 : 0.001,
                      .bytes = kBytes});
@@ -98,8 +98,8 @@ TEST(Retention, SamplesOutliveAFloodOfAnomalies) {
   std::mt19937 random(3);
   Kept kept{.max_bytes = int64_t{1} << 20, .steps = {}};
   for (int i = 0; i < 20; ++i)
-    kept.add({.time_ns = kStart + i * kHour, .seconds = 1e-3, .bytes = 10'000});  // a fifth of the bound
-  for (int i = 0; i < 2000; ++i) kept.add(random_step(random, kStart + 30 * kHour + i * kSecond, 1));
+    kept.add({.time_ns = kStart + i * kHourNs, .seconds = 1e-3, .bytes = 10'000});  // a fifth of the bound
+  for (int i = 0; i < 2000; ++i) kept.add(random_step(random, kStart + 30 * kHourNs + i * kSecondNs, 1));
   EXPECT_EQ(std::ranges::count(kept.steps, KeptFor::kSample, &KeptSize::why), 20);
 }
 
@@ -109,8 +109,9 @@ TEST(Retention, TheSlowestOfAnHourStay) {
     Kept kept{.max_bytes = int64_t{4} << 20, .steps = {}};
     std::map<int64_t, double> slowest;  // by hour, of decode steps
     for (int i = 0; i < 4000; ++i) {
-      const KeptSize step = random_step(random, kStart + i * 8 * kSecond, 0);  // nine hours
-      if (step.phase == Phase::kDecode) slowest[step.time_ns / kHour] = std::max(slowest[step.time_ns / kHour], step.seconds);
+      const KeptSize step = random_step(random, kStart + i * 8 * kSecondNs, 0);  // nine hours
+      if (step.phase == Phase::kDecode)
+        slowest[step.time_ns / kHourNs] = std::max(slowest[step.time_ns / kHourNs], step.seconds);
       kept.add(step);
     }
     // Eight steps an hour of up to 40 kB are more than a quarter of the bound; the slowest alone, two an hour, are less.
@@ -123,31 +124,31 @@ TEST(Retention, ExponentiallyFewerStayOfOldTimes) {
   Kept kept{.max_bytes = int64_t{4} << 20, .steps = {}};
   const int64_t num_steps = 20'000;
   for (int64_t i = 0; i < num_steps; ++i)
-    kept.add({.time_ns = kStart + i * kSecond, .seconds = 1e-3, .bytes = 20'000});  // equally slow: no step stands out
-  const int64_t now_ns = kStart + num_steps * kSecond;
+    kept.add({.time_ns = kStart + i * kSecondNs, .seconds = 1e-3, .bytes = 20'000});  // equally slow: no step stands out
+  const int64_t now_ns = kStart + num_steps * kSecondNs;
   std::map<int, int> by_octave;  // of their age
   for (const KeptSize& step : kept.steps)
-    ++by_octave[static_cast<int>(std::log2(static_cast<double>(now_ns - step.time_ns) / kSecond + 1))];
+    ++by_octave[static_cast<int>(std::log2(static_cast<double>(now_ns - step.time_ns) / kSecondNs + 1))];
   // 209 steps over 14 octaves; the youngest cannot have more than there were.
   for (int octave = 5; octave <= 13; ++octave) {
     EXPECT_GE(by_octave[octave], 3) << octave;
     EXPECT_LE(by_octave[octave], 45) << octave;
   }
   std::vector<int64_t> ages;
-  for (const KeptSize& step : kept.steps) ages.push_back((now_ns - step.time_ns) / kSecond);
+  for (const KeptSize& step : kept.steps) ages.push_back((now_ns - step.time_ns) / kSecondNs);
   for (std::size_t i = 1; i < ages.size(); ++i) EXPECT_LE(ages[i - 1], 4 * ages[i] + 10) << "no hole, at " << ages[i];
 }
 
 TEST(Retention, WhatIsAMonthOldGoes) {
   const std::vector<KeptSize> steps = {{.time_ns = kStart, .why = KeptFor::kStopped, .bytes = 1},
-                                       {.time_ns = kStart + 25 * kHour, .bytes = 1}};
-  EXPECT_TRUE(choose_to_drop(steps, 100, kStart + 30 * 24 * kHour).empty());
-  EXPECT_EQ(choose_to_drop(steps, 100, kStart + 30 * 24 * kHour + 1), std::vector<std::size_t>{0});
+                                       {.time_ns = kStart + 25 * kHourNs, .bytes = 1}};
+  EXPECT_TRUE(choose_to_drop(steps, 100, kStart + 30 * 24 * kHourNs).empty());
+  EXPECT_EQ(choose_to_drop(steps, 100, kStart + 30 * 24 * kHourNs + 1), std::vector<std::size_t>{0});
 }
 
 TEST(Retention, AClockThatWasSetBackDoesNoHarm) {
   Kept kept{.max_bytes = 100'000, .steps = {}};
-  for (int i = 0; i < 100; ++i) kept.add({.time_ns = kStart + (i % 2) * kHour, .bytes = 5'000});
+  for (int i = 0; i < 100; ++i) kept.add({.time_ns = kStart + (i % 2) * kHourNs, .bytes = 5'000});
   EXPECT_LE(kept.bytes(), 100'000);
   EXPECT_FALSE(kept.steps.empty());
 }

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using test::make_kept_step;
 
 constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kNow = int64_t{1'800'000'000} * kSecond;
+constexpr int64_t kBegin = int64_t{1'800'000'000} * kSecond;
 constexpr int64_t kRoom = int64_t{64} << 20;
 
 std::string read(const fs::path& path) {
@@ -51,10 +51,10 @@ class StepArchiveTest : public testing::Test {
  protected:
   fs::path path() const { return folder_.path() / "archive"; }
   void fill(int num_steps) {
-    StepArchive archive(path(), kRoom, kNow);
-    for (int i = 0; i < num_steps; ++i) archive.add(make_kept_step(100 * i, kNow + i * kSecond), kNow + i * kSecond);
+    StepArchive archive(path(), kRoom, kBegin);
+    for (int i = 0; i < num_steps; ++i) archive.add(make_kept_step(100 * i, kBegin + i * kSecond), kBegin + i * kSecond);
   }
-  void fill_with(const KeptStep& kept) { StepArchive(path(), kRoom, kNow).add(kept, kNow); }
+  void fill_with(const KeptStep& kept) { StepArchive(path(), kRoom, kBegin).add(kept, kBegin); }
   int count_half_written() const {
     int count = 0;
     for (const auto& file : fs::directory_iterator(path()))
@@ -68,15 +68,15 @@ class StepArchiveTest : public testing::Test {
 };
 
 TEST_F(StepArchiveTest, WhatWasAddedIsReadAsItWas) {
-  const KeptStep kept = make_kept_step(300, kNow, KeptFor::kLong, 0.25);
+  const KeptStep kept = make_kept_step(300, kBegin, KeptFor::kLong, 0.25);
   {
-    StepArchive archive(path(), kRoom, kNow);
-    archive.add(kept, kNow);
+    StepArchive archive(path(), kRoom, kBegin);
+    archive.add(kept, kBegin);
   }
   const std::vector<SegmentEntry> entries = read_archive(path());
   ASSERT_EQ(entries.size(), 1U);
   const SegmentEntry& entry = entries.front();
-  EXPECT_EQ(entry.time_ns, kNow);
+  EXPECT_EQ(entry.time_ns, kBegin);
   EXPECT_EQ(entry.why, KeptFor::kLong);
   EXPECT_EQ(entry.facts.step, 300);
   EXPECT_EQ(entry.facts.seconds, 0.25);
@@ -92,32 +92,32 @@ TEST_F(StepArchiveTest, WhatWasAddedIsReadAsItWas) {
 }
 
 TEST_F(StepArchiveTest, AStepIsKeptOnceForAReason) {
-  StepArchive archive(path(), kRoom, kNow);
-  archive.add(make_kept_step(300, kNow), kNow);
+  StepArchive archive(path(), kRoom, kBegin);
+  archive.add(make_kept_step(300, kBegin), kBegin);
   const int64_t num_bytes = archive.num_bytes();
-  archive.add(make_kept_step(300, kNow), kNow);
+  archive.add(make_kept_step(300, kBegin), kBegin);
   EXPECT_EQ(archive.entries().size(), 1U);
   EXPECT_EQ(archive.num_bytes(), num_bytes);
-  archive.add(make_kept_step(300, kNow, KeptFor::kLong), kNow);
+  archive.add(make_kept_step(300, kBegin, KeptFor::kLong), kBegin);
   EXPECT_EQ(archive.entries().size(), 2U) << "for another reason it is kept again";
   EXPECT_EQ(read_archive(path()).size(), 2U);
 }
 
 TEST_F(StepArchiveTest, AStepThatWouldCostManyOthersIsRefusedInALine) {
-  StepArchive archive(path(), 4000, kNow);
-  test::expect_error([&] { archive.add(make_kept_step(300, kNow), kNow); }, ErrorCode::kResourceExhausted,
+  StepArchive archive(path(), 4000, kBegin);
+  test::expect_error([&] { archive.add(make_kept_step(300, kBegin), kBegin); }, ErrorCode::kResourceExhausted,
                      {"step 300", "bytes; allowed: up to 1000"});
   EXPECT_TRUE(archive.entries().empty());
   EXPECT_TRUE(read_archive(path()).empty());
 }
 
 TEST_F(StepArchiveTest, AHeadMayBeLongerThanTheFirstLook) {
-  KeptStep kept = make_kept_step(300, kNow);
+  KeptStep kept = make_kept_step(300, kBegin);
   kept.capture.info.expert_rank.assign(4096, 0);
   for (std::vector<int64_t>& tokens : kept.capture.info.expert_tokens) tokens.assign(4096, 7);
   {
-    StepArchive archive(path(), kRoom, kNow);
-    archive.add(kept, kNow);
+    StepArchive archive(path(), kRoom, kBegin);
+    archive.add(kept, kBegin);
   }
   fs::remove(path() / "index.jsonl");
   ASSERT_EQ(steps_of(read_archive(path())), std::vector<int64_t>{300});
@@ -125,7 +125,7 @@ TEST_F(StepArchiveTest, AHeadMayBeLongerThanTheFirstLook) {
 }
 
 TEST_F(StepArchiveTest, SegmentsOfTheFirstFormatAreReadAsTheyWere) {
-  const KeptStep kept = make_kept_step(300, kNow);
+  const KeptStep kept = make_kept_step(300, kBegin);
   fill_with(kept);
   const fs::path segment = first_segment();
   const std::string packed = read(segment);
@@ -152,32 +152,32 @@ TEST_F(StepArchiveTest, SegmentsOfTheFirstFormatAreReadAsTheyWere) {
 
 TEST_F(StepArchiveTest, GoesOnAfterARestart) {
   fill(5);
-  StepArchive archive(path(), kRoom, kNow);
+  StepArchive archive(path(), kRoom, kBegin);
   EXPECT_EQ(archive.entries().size(), 5U);
-  archive.add(make_kept_step(7, kNow + 60 * kSecond), kNow + 60 * kSecond);
+  archive.add(make_kept_step(7, kBegin + 60 * kSecond), kBegin + 60 * kSecond);
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100, 200, 300, 400, 7}));
   for (const SegmentEntry& entry : archive.entries())
     EXPECT_EQ(read_segment(path() / entry.file).ranks.size(), 3U) << "what it shares with others of its run is there";
 }
 
 TEST_F(StepArchiveTest, AReaderNeedsNoLock) {
-  StepArchive archive(path(), kRoom, kNow);
-  archive.add(make_kept_step(1, kNow), kNow);
+  StepArchive archive(path(), kRoom, kBegin);
+  archive.add(make_kept_step(1, kBegin), kBegin);
   EXPECT_EQ(read_archive(path()).size(), 1U);
   EXPECT_EQ(read_segment(first_segment()).ranks.size(), 3U);
 }
 
 TEST_F(StepArchiveTest, ASecondServerIsRefusedInALine) {
-  const StepArchive first(path(), kRoom, kNow);
-  test::expect_error([&] { StepArchive(path(), kRoom, kNow); }, ErrorCode::kFailedPrecondition,
+  const StepArchive first(path(), kRoom, kBegin);
+  test::expect_error([&] { StepArchive(path(), kRoom, kBegin); }, ErrorCode::kFailedPrecondition,
                      {path().string(), "another server's", "allowed"});
 }
 
 TEST_F(StepArchiveTest, TheBoundHoldsOnDisk) {
   const int64_t max_bytes = int64_t{1} << 18;
-  StepArchive archive(path(), max_bytes, kNow);
+  StepArchive archive(path(), max_bytes, kBegin);
   for (int i = 0; i < 400; ++i) {
-    archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+    archive.add(make_kept_step(i, kBegin + i * kSecond), kBegin + i * kSecond);
     ASSERT_LE(archive.num_bytes(), max_bytes);
   }
   int64_t on_disk = 0;
@@ -234,8 +234,8 @@ TEST_F(StepArchiveTest, OverTheBoundSegmentsThatCannotBeReadGoFirstTheOldestOfTh
 TEST_F(StepArchiveTest, ASegmentOfAnotherBoundIsThinnedAtTheStart) {
   fill(100);
   const int64_t max_bytes = int64_t{1} << 17;
-  ASSERT_GT(StepArchive(path(), kRoom, kNow).num_bytes(), max_bytes);
-  const StepArchive archive(path(), max_bytes, kNow + 1000 * kSecond);
+  ASSERT_GT(StepArchive(path(), kRoom, kBegin).num_bytes(), max_bytes);
+  const StepArchive archive(path(), max_bytes, kBegin + 1000 * kSecond);
   EXPECT_LE(archive.num_bytes(), max_bytes);
 }
 
@@ -255,7 +255,7 @@ TEST_F(StepArchiveTest, ADamagedIndexCostsNothing) {
     EXPECT_EQ(read_archive(path()).size(), 6U) << i;
   }
   fs::remove(path() / "index.jsonl");
-  EXPECT_EQ(StepArchive(path(), kRoom, kNow).entries().size(), 6U);
+  EXPECT_EQ(StepArchive(path(), kRoom, kBegin).entries().size(), 6U);
   EXPECT_EQ(std::ranges::count(read(path() / "index.jsonl"), '\n'), 6) << "and it is there again";
 }
 
@@ -333,7 +333,7 @@ TEST_F(StepArchiveTest, ATornSegmentCostsItselfAlone) {
     ASSERT_EQ(input.timeline.steps.size(), 2U) << size;
     EXPECT_EQ(input.timeline.steps[0].step, 0U);
     EXPECT_EQ(input.timeline.steps[1].step, 200U);
-    EXPECT_EQ(StepArchive(path(), kRoom, kNow).entries().size(), size > 1000 ? 3U : 2U) << "by its head it is there";
+    EXPECT_EQ(StepArchive(path(), kRoom, kBegin).entries().size(), size > 1000 ? 3U : 2U) << "by its head it is there";
   }
 }
 
@@ -368,13 +368,13 @@ TEST_F(StepArchiveTest, AWriterThatIsKilledWhileItWritesLeavesNoHalfASegment) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    StepArchive archive(path(), kRoom, kNow);
+    StepArchive archive(path(), kRoom, kBegin);
     const rlimit small{.rlim_cur = 600, .rlim_max = 600};  // the system ends whoever writes more into a file
     const rlimit no_core{};
     std::signal(SIGXFSZ, SIG_DFL);
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_FSIZE, &small);
-    archive.add(make_kept_step(900, kNow + 9 * kSecond), kNow + 9 * kSecond);
+    archive.add(make_kept_step(900, kBegin + 9 * kSecond), kBegin + 9 * kSecond);
     _exit(0);
   }
   int status = 0;
@@ -382,9 +382,9 @@ TEST_F(StepArchiveTest, AWriterThatIsKilledWhileItWritesLeavesNoHalfASegment) {
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << "it was to be killed: " << status;
   EXPECT_EQ(count_half_written(), 1) << "that is where it was killed";
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100}));
-  StepArchive archive(path(), kRoom, kNow);  // nobody holds the lock any more
+  StepArchive archive(path(), kRoom, kBegin);  // nobody holds the lock any more
   EXPECT_EQ(count_half_written(), 0);
-  archive.add(make_kept_step(900, kNow + 9 * kSecond), kNow + 9 * kSecond);
+  archive.add(make_kept_step(900, kBegin + 9 * kSecond), kBegin + 9 * kSecond);
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100, 900}));
 }
 
@@ -395,7 +395,7 @@ TEST_F(StepArchiveTest, WhatADeadWriterLeftIsCleanedUp) {
   write(path() / "run-1-0.json", "{}");  // of no segment
   write(path() / "notes.txt", "of the operator");
   std::ofstream(path() / "index.jsonl", std::ios::app) << "{\"run\":\"run-1";
-  const StepArchive archive(path(), kRoom, kNow);
+  const StepArchive archive(path(), kRoom, kBegin);
   EXPECT_EQ(archive.entries().size(), 2U);
   EXPECT_FALSE(fs::exists(path() / "5-5-sample.ferryseg.tmp.1234"));
   EXPECT_FALSE(fs::exists(path() / "run-1-0.json"));
@@ -403,33 +403,33 @@ TEST_F(StepArchiveTest, WhatADeadWriterLeftIsCleanedUp) {
 }
 
 TEST_F(StepArchiveTest, AFullDiskIsAnErrorAndNoHalfASegment) {
-  StepArchive archive(path(), kRoom, kNow);
-  archive.add(make_kept_step(1, kNow), kNow);
+  StepArchive archive(path(), kRoom, kBegin);
+  archive.add(make_kept_step(1, kBegin), kBegin);
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  EXPECT_THROW(archive.add(make_kept_step(2, kNow + kSecond), kNow), Error);
+  EXPECT_THROW(archive.add(make_kept_step(2, kBegin + kSecond), kBegin), Error);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(read_archive(path()).size(), 1U);
   EXPECT_EQ(archive.entries().size(), 1U);
   EXPECT_EQ(archive.num_bytes(), read_archive(path()).front().bytes) << "what is not there takes no room";
-  archive.add(make_kept_step(3, kNow + 2 * kSecond), kNow);
+  archive.add(make_kept_step(3, kBegin + 2 * kSecond), kBegin);
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(count_half_written(), 0);
 }
 
 TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
   {
-    StepArchive archive(path(), kRoom, kNow);
-    for (int i = 0; i < 4; ++i) archive.add(make_kept_step(100 * i, kNow + i * kSecond), kNow);
-    archive.add(make_kept_step(200, kNow + 2 * kSecond, KeptFor::kSlow), kNow);  // the same step for another reason
+    StepArchive archive(path(), kRoom, kBegin);
+    for (int i = 0; i < 4; ++i) archive.add(make_kept_step(100 * i, kBegin + i * kSecond), kBegin);
+    archive.add(make_kept_step(200, kBegin + 2 * kSecond, KeptFor::kSlow), kBegin);  // the same step for another reason
   }
-  const ArchiveAnswer found = answer(read_archive(path()), {.from_ns = kNow, .to_ns = kNow + 10 * kSecond});
+  const ArchiveAnswer found = answer(read_archive(path()), {.from_ns = kBegin, .to_ns = kBegin + 10 * kSecond});
   EXPECT_EQ(found.chosen.size(), 5U);
   const Capture capture = read_chosen(path(), found.chosen).value();
-  EXPECT_EQ(capture.info.start_epoch_ns, kNow);
+  EXPECT_EQ(capture.info.start_epoch_ns, kBegin);
   int64_t num_selected = 0;
   for (const auto& [why, count] : capture.info.selection) num_selected += count;
   EXPECT_EQ(num_selected, 4) << "each step once";
@@ -438,13 +438,13 @@ TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
   for (std::size_t s = 0; s < 4; ++s) EXPECT_EQ(input.timeline.steps[s].step, 100 * s);
   EXPECT_EQ(input.timeline.num_unpaired, 0) << "rows and replies find each other";
   EXPECT_EQ(input.timeline.num_causality_violations, 0);
-  const Capture one = make_kept_step(0, kNow).capture;
+  const Capture one = make_kept_step(0, kBegin).capture;
   EXPECT_EQ(capture.info.expert_tokens[0][0], 4 * one.info.expert_tokens[0][0]);
 }
 
 TEST(JoinedSteps, AStepThatTwoHaveIsThereOnce) {
-  const Capture sample = make_kept_step(100, kNow).capture;
-  Capture anomaly = make_kept_step(200, kNow).capture;  // with the step before it
+  const Capture sample = make_kept_step(100, kBegin).capture;
+  Capture anomaly = make_kept_step(200, kBegin).capture;  // with the step before it
   for (std::size_t r = 0; r < anomaly.ranks.size(); ++r) {
     anomaly.ranks[r].begin = sample.ranks[r].begin + 1;
     for (std::size_t t = 0; t < anomaly.ranks[r].threads.size(); ++t) {
@@ -471,28 +471,28 @@ TEST_F(StepArchiveTest, QuestionsFindWhatTheyAreAbout) {
   for (int i = 0; i < 1000; ++i) {
     all.push_back({.file = std::to_string(i),
                    .run = "run-1-0.json",
-                   .time_ns = kNow + i * kSecond,
+                   .time_ns = kBegin + i * kSecond,
                    .why = i == 500 ? KeptFor::kStopped : KeptFor::kSample,
                    .facts = {.step = i, .seconds = 1e-3 * (i % 100), .phase = i % 2 == 0 ? Phase::kDecode : Phase::kPrefill}});
   }
   const ArchiveAnswer slowest =
-      answer(all, {.from_ns = kNow, .to_ns = kNow + 400 * kSecond, .phase = Phase::kDecode, .num_slowest = 3});
+      answer(all, {.from_ns = kBegin, .to_ns = kBegin + 400 * kSecond, .phase = Phase::kDecode, .num_slowest = 3});
   EXPECT_EQ(steps_of(slowest.chosen), (std::vector<int64_t>{98, 198, 298}));
   const ArchiveAnswer around =
-      answer(all, {.from_ns = kNow + 400 * kSecond, .to_ns = kNow + 999 * kSecond, .at_ns = kNow + 700 * kSecond});
+      answer(all, {.from_ns = kBegin + 400 * kSecond, .to_ns = kBegin + 999 * kSecond, .at_ns = kBegin + 700 * kSecond});
   EXPECT_EQ(around.steps.size(), 600U);
   EXPECT_EQ(around.chosen.size(), kMaxChosen);
   EXPECT_EQ(around.chosen.front().facts.step, 500) << "what stood out, then what is nearest";
   EXPECT_EQ(around.chosen.back().facts.step, 731);
-  const int64_t later = kNow + 5000 * kSecond;
+  const int64_t later = kBegin + 5000 * kSecond;
   const ArchiveAnswer nearest = answer(all, {.from_ns = later - kAroundNs, .to_ns = later + kAroundNs, .at_ns = later});
   EXPECT_TRUE(nearest.is_elsewhere);
   EXPECT_EQ(nearest.steps.size(), kNearest);
   EXPECT_EQ(nearest.steps.back().facts.step, 999);
   EXPECT_TRUE(answer({}, {.at_ns = later}).chosen.empty());
-  all.push_back({.file = "x", .run = "run-2-0.json", .time_ns = kNow + 1000 * kSecond, .facts = {.step = 0}});
-  EXPECT_EQ(answer(all, {.from_ns = kNow, .to_ns = kNow + 2000 * kSecond, .num_slowest = 64}).chosen.size(), kMaxChosen);
-  const ArchiveAnswer two = answer(all, {.from_ns = kNow + 990 * kSecond, .to_ns = kNow + 2000 * kSecond});
+  all.push_back({.file = "x", .run = "run-2-0.json", .time_ns = kBegin + 1000 * kSecond, .facts = {.step = 0}});
+  EXPECT_EQ(answer(all, {.from_ns = kBegin, .to_ns = kBegin + 2000 * kSecond, .num_slowest = 64}).chosen.size(), kMaxChosen);
+  const ArchiveAnswer two = answer(all, {.from_ns = kBegin + 990 * kSecond, .to_ns = kBegin + 2000 * kSecond});
   EXPECT_EQ(steps_of(two.chosen), std::vector<int64_t>{0}) << "steps of two runs are not one capture";
 }
 

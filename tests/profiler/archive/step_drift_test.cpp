@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kStart = int64_t{20'000} * StepHistory::kDay;
+constexpr int64_t kFirstDay = int64_t{20'000} * StepHistory::kDay;
 
 /// A server that decodes, a made day: `length` tells the seconds of a step of so many rows at a minute, but for noise.
 struct MadeDay {
@@ -26,7 +26,7 @@ struct MadeDay {
     std::lognormal_distribution<double> noise(0, 0.25);
     bool was_alarmed = false;
     for (; minute < end; ++minute) {
-      const int64_t now_s = kStart + 60 * minute;
+      const int64_t now_s = kFirstDay + 60 * minute;
       // The host's speed halves for seconds at times.
       const double burst_begin = std::uniform_real_distribution<double>(0, 4)(random);
       for (int i = 0; i < kStepsOfAMinute; ++i) {

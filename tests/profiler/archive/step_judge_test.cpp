@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kNow = 3'600'000;
+constexpr int64_t kThatHour = 3'600'000;
 
 StepFacts decode(double seconds, int64_t rows = 4) {
   return {.seconds = seconds, .phase = Phase::kDecode, .num_rows = rows, .num_sequences = rows, .num_keys = 100 * rows};
@@ -16,12 +16,12 @@ StepFacts decode(double seconds, int64_t rows = 4) {
 
 TEST(StepJudge, NamesAStepThatTookAMultiple) {
   StepJudge judge;
-  for (int i = 0; i < 200; ++i) EXPECT_EQ(judge.judge(decode(0.010), kNow), std::nullopt) << i;
-  EXPECT_EQ(judge.judge(decode(0.039), kNow), KeptFor::kSlow) << "the slowest of its hour, but no multiple";
-  EXPECT_EQ(judge.judge(decode(0.041), kNow), KeptFor::kLong);
-  EXPECT_EQ(judge.judge(decode(0.045), kNow + 1), std::nullopt) << "the next one right behind it is the same story";
-  EXPECT_EQ(judge.judge(decode(0.200), kNow + 2), KeptFor::kLong) << "unless it is much worse";
-  EXPECT_EQ(judge.judge(decode(0.050), kNow + 60), KeptFor::kLong);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(judge.judge(decode(0.010), kThatHour), std::nullopt) << i;
+  EXPECT_EQ(judge.judge(decode(0.039), kThatHour), KeptFor::kSlow) << "the slowest of its hour, but no multiple";
+  EXPECT_EQ(judge.judge(decode(0.041), kThatHour), KeptFor::kLong);
+  EXPECT_EQ(judge.judge(decode(0.045), kThatHour + 1), std::nullopt) << "the next one right behind it is the same story";
+  EXPECT_EQ(judge.judge(decode(0.200), kThatHour + 2), KeptFor::kLong) << "unless it is much worse";
+  EXPECT_EQ(judge.judge(decode(0.050), kThatHour + 60), KeptFor::kLong);
 }
 
 TEST(StepJudge, OtherLoadsAreNoAnomaly) {
@@ -33,7 +33,7 @@ TEST(StepJudge, OtherLoadsAreNoAnomaly) {
     for (int i = 0; i < 20'000; ++i) {
       const int64_t rows = int64_t{1} << (random() % 6);  // 1 to 32, each taking its time
       num_long +=
-          judge.judge(decode(0.002 * static_cast<double>(rows) * noise(random), rows), kNow + i / 100) == KeptFor::kLong;
+          judge.judge(decode(0.002 * static_cast<double>(rows) * noise(random), rows), kThatHour + i / 100) == KeptFor::kLong;
     }
     EXPECT_EQ(num_long, 0) << "seed " << seed;
   }
@@ -41,14 +41,14 @@ TEST(StepJudge, OtherLoadsAreNoAnomaly) {
 
 TEST(StepJudge, ShortStepsMayWaver) {
   StepJudge judge;
-  for (int i = 0; i < 100; ++i) judge.judge(decode(0.0001), kNow);
-  EXPECT_NE(judge.judge(decode(0.0009), kNow), KeptFor::kLong) << "nine times as long, but less than a millisecond";
+  for (int i = 0; i < 100; ++i) judge.judge(decode(0.0001), kThatHour);
+  EXPECT_NE(judge.judge(decode(0.0009), kThatHour), KeptFor::kLong) << "nine times as long, but less than a millisecond";
 }
 
 TEST(StepJudge, NewKindsAreNotJudgedAtOnce) {
   StepJudge judge;
-  judge.judge(decode(0.001), kNow);
-  EXPECT_EQ(judge.judge(decode(1.0), kNow), std::nullopt);
+  judge.judge(decode(0.001), kThatHour);
+  EXPECT_EQ(judge.judge(decode(1.0), kThatHour), std::nullopt);
 }
 
 TEST(StepKind, TellsSizesAndContextsApart) {

@@ -199,15 +199,15 @@ TEST_F(MachineFiles, ControllersCountOnTheirCore) {
   }
   EXPECT_EQ(source.source, "perf uncore");
   const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  constexpr std::size_t kPages = 500;
-  void* data = mmap(nullptr, kPages * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  constexpr std::size_t kNumPages = 500;
+  void* data = mmap(nullptr, kNumPages * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(data, MAP_FAILED);
-  madvise(data, kPages * page_bytes, MADV_NOHUGEPAGE);
-  for (std::size_t p = 0; p < kPages; ++p) static_cast<volatile char*>(data)[p * page_bytes] = 1;
+  madvise(data, kNumPages * page_bytes, MADV_NOHUGEPAGE);
+  for (std::size_t p = 0; p < kNumPages; ++p) static_cast<volatile char*>(data)[p * page_bytes] = 1;
   const uint64_t bytes = counters.take(1)[Counter::kSocketMemoryBytes];
-  munmap(data, kPages * page_bytes);
+  munmap(data, kNumPages * page_bytes);
   sched_setaffinity(0, sizeof before, &before);
-  EXPECT_GE(bytes, kPages * 64) << "a line for each, and others' on this core";
+  EXPECT_GE(bytes, kNumPages * 64) << "a line for each, and others' on this core";
   EXPECT_EQ(bytes % 64, 0U);
 }
 

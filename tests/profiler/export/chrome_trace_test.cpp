@@ -15,6 +15,7 @@
 #include "profiler/capture_merge.h"
 #include "profiler/export/outline.h"
 #include "profiler/export/trace_facts.h"
+#include "tests/support/drawn_flows.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
@@ -45,14 +46,6 @@ std::vector<json> events_of(const json& trace, const std::string& phase) {
     if (event.at("ph") == phase) result.push_back(event);
   }
   return result;
-}
-
-/// Arrows between three slices that are not empty; those of a worker without rows are.
-std::size_t num_drawn(const Timeline& timeline) {
-  const auto is_empty = [&](int32_t slice) { return timeline.slices[static_cast<std::size_t>(slice)].duration_ns() == 0; };
-  return static_cast<std::size_t>(std::count_if(timeline.flows.begin(), timeline.flows.end(), [&](const Flow& flow) {
-    return !is_empty(flow.dispatch) && !is_empty(flow.experts) && !is_empty(flow.combine);
-  }));
 }
 
 TEST(ChromeTrace, HeaderComesFirstAndEventsAreOneALine) {
@@ -164,7 +157,7 @@ TEST(ChromeTrace, ArrowsBindToTheSlicesTheyMean) {
     EXPECT_TRUE(event.at("id").is_number_unsigned());
     EXPECT_TRUE(arrows[event.at("id")].emplace(phase, event).second) << "twice: " << event;
   }
-  EXPECT_EQ(arrows.size(), num_drawn(input.timeline));
+  EXPECT_EQ(arrows.size(), test::num_drawn_flows(input.timeline));
   ASSERT_GT(arrows.size(), 10U);
   for (const auto& [id, ends] : arrows) {
     ASSERT_EQ(ends.size(), 3U) << id;

@@ -27,7 +27,7 @@ json read_trace(const ReportInput& input, int32_t rank) {
   return json::parse(test::read_text(folder.path() / ("rank-" + std::to_string(rank) + ".pt.trace.json")));
 }
 
-int64_t ns(const json& microseconds) { return std::llround(microseconds.get<double>() * 1e3); }
+int64_t whole_ns(const json& microseconds) { return std::llround(microseconds.get<double>() * 1e3); }
 
 TEST(KinetoTrace, KernelsAddUpToWhatTheRankDid) {
   const ReportInput input(make_made_capture());
@@ -37,7 +37,8 @@ TEST(KinetoTrace, KernelsAddUpToWhatTheRankDid) {
     for (const json& event : trace.at("traceEvents")) {
       if (event.value("cat", "") != "kernel") continue;
       const bool is_message = event.at("name").get<std::string>().starts_with("ncclDevKernel");
-      (is_message ? communication : computing).push_back({ns(event.at("ts")), ns(event.at("ts")) + ns(event.at("dur"))});
+      (is_message ? communication : computing)
+          .push_back({whole_ns(event.at("ts")), whole_ns(event.at("ts")) + whole_ns(event.at("dur"))});
     }
     const RankActivity& activity = input.activity[static_cast<std::size_t>(rank)];
     EXPECT_EQ(total(make_interval_set(computing)), total(activity.computing)) << rank;
@@ -50,7 +51,7 @@ TEST(KinetoTrace, KernelsOfAnOperatorAreItsOwnTime) {
   std::map<std::string, int64_t> found;
   const json trace = read_trace(input, 0);
   for (const json& event : trace.at("traceEvents")) {
-    if (event.value("cat", "") == "kernel") found[event.at("name")] += ns(event.at("dur"));
+    if (event.value("cat", "") == "kernel") found[event.at("name")] += whole_ns(event.at("dur"));
   }
   const Table table = make_operator_view(input);
   int compared = 0;

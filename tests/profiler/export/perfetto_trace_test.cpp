@@ -13,6 +13,7 @@
 #include "profiler/export/perfetto.pb.h"
 #include "profiler/export/trace_facts.h"
 #include "profiler/report/timeline/step_slices.h"
+#include "tests/support/drawn_flows.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
@@ -22,7 +23,7 @@ namespace {
 
 namespace pb = perfetto::protos;
 
-pb::Trace written(const ReportInput& input) {
+pb::Trace written_trace(const ReportInput& input) {
   std::ostringstream out;
   write_perfetto_trace(input, out);
   pb::Trace trace;
@@ -135,14 +136,6 @@ class TraceReader {
   std::map<uint64_t, uint64_t> last_time_;
 };
 
-/// Arrows between three slices that are not empty; those of a worker without rows are.
-std::size_t num_drawn(const Timeline& timeline) {
-  const auto is_empty = [&](int32_t slice) { return timeline.slices[static_cast<std::size_t>(slice)].duration_ns() == 0; };
-  return static_cast<std::size_t>(std::count_if(timeline.flows.begin(), timeline.flows.end(), [&](const Flow& flow) {
-    return !is_empty(flow.dispatch) && !is_empty(flow.experts) && !is_empty(flow.combine);
-  }));
-}
-
 /// Those that were recorded: the outline and the overview are left out.
 std::vector<ReadSlice> recorded(const TraceReader& reader) {
   std::vector<ReadSlice> slices;
@@ -156,7 +149,7 @@ std::vector<ReadSlice> recorded(const TraceReader& reader) {
 TEST(PerfettoTrace, HoldsEverySliceOfTheTimelineOnce) {
   const ReportInput input(make_made_capture({.world_size = 3, .num_layers = 3}));
   const Outline outline(input);
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   ASSERT_EQ(recorded(reader).size(), input.timeline.slices.size());
   std::multiset<std::tuple<std::string, int64_t, int64_t>> expected, got;
   for (const Slice& slice : input.timeline.slices) {
@@ -169,7 +162,7 @@ TEST(PerfettoTrace, HoldsEverySliceOfTheTimelineOnce) {
 }
 
 TEST(PerfettoTrace, SlicesOfATrackAreDisjointOrNested) {
-  const TraceReader reader(written(ReportInput(make_made_capture({.world_size = 4, .slow_rank = 2, .slow_factor = 3}))));
+  const TraceReader reader(written_trace(ReportInput(make_made_capture({.world_size = 4, .slow_rank = 2, .slow_factor = 3}))));
   std::map<uint64_t, std::vector<ReadSlice>> by_track;
   for (const ReadSlice& slice : reader.slices) by_track[slice.track].push_back(slice);
   std::size_t deepest = 0;
@@ -191,7 +184,7 @@ TEST(PerfettoTrace, SlicesOfATrackAreDisjointOrNested) {
 
 TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
   const ReportInput input(make_made_capture({.world_size = 3, .clock_bound_ns = 4200}));
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   std::map<int32_t, pb::TrackDescriptor> processes;
   std::set<std::pair<int32_t, std::string>> threads;
   std::multiset<std::string> others;
@@ -219,7 +212,7 @@ TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
 }
 
 TEST(PerfettoTrace, ADeviceHasATrackOfItsOwn) {
-  const TraceReader reader(written(ReportInput(test::device_capture().capture)));
+  const TraceReader reader(written_trace(ReportInput(test::device_capture().capture)));
   uint64_t device = 0;
   for (const auto& [uuid, track] : reader.tracks) {
     if (track.name() == "GPU") device = uuid;
@@ -232,7 +225,7 @@ TEST(PerfettoTrace, ADeviceHasATrackOfItsOwn) {
 }
 
 TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
-  const TraceReader reader(written(ReportInput(make_made_capture({.num_prefill_steps = 1, .num_decode_steps = 2}))));
+  const TraceReader reader(written_trace(ReportInput(make_made_capture({.num_prefill_steps = 1, .num_decode_steps = 2}))));
   const auto find = [&](const std::string& name, const std::string& phase) -> ReadSlice {
     for (const ReadSlice& slice : reader.slices) {
       if (slice.name == name && slice.args.count("phase") != 0 && slice.args.at("phase") == phase) return slice;
@@ -261,7 +254,7 @@ TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
 TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
   const ReportInput input(make_made_capture({.world_size = 4}));
   ASSERT_GT(input.timeline.flows.size(), 10U);
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   std::map<uint64_t, std::vector<ReadSlice>> ends;
   std::map<uint64_t, int> num_last;
   for (const ReadSlice& slice : reader.slices) {
@@ -272,7 +265,7 @@ TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
       ++num_last[id];
     }
   }
-  EXPECT_EQ(ends.size(), num_drawn(input.timeline));
+  EXPECT_EQ(ends.size(), test::num_drawn_flows(input.timeline));
   for (auto& [id, slices] : ends) {
     ASSERT_EQ(slices.size(), 3U);
     EXPECT_EQ(num_last[id], 1);
@@ -285,7 +278,7 @@ TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
 }
 
 TEST(PerfettoTrace, TheOverviewStandsFirstAndInOrder) {
-  const TraceReader reader(written(ReportInput(make_made_capture({.world_size = 4}))));
+  const TraceReader reader(written_trace(ReportInput(make_made_capture({.world_size = 4}))));
   std::map<int32_t, std::string> lanes;
   for (const auto& [uuid, track] : reader.tracks) {
     if (!track.has_parent_uuid() || reader.tracks.at(track.parent_uuid()).name() != "overview") continue;
@@ -300,7 +293,7 @@ TEST(PerfettoTrace, TheOverviewStandsFirstAndInOrder) {
 
 TEST(PerfettoTrace, TheCriticalPathSaysWhereItWas) {
   const ReportInput input(make_made_capture({.world_size = 4, .slow_rank = 3, .slow_factor = 5}));
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   uint64_t path_ns = 0;
   std::set<std::string> on_slow_rank;
   for (const ReadSlice& slice : reader.slices) {
@@ -317,7 +310,7 @@ TEST(PerfettoTrace, TheCriticalPathSaysWhereItWas) {
 
 TEST(PerfettoTrace, CountersAreThoseOfTheTimeline) {
   const ReportInput input(make_made_capture({.world_size = 3}));
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   std::size_t num_samples = 0;
   std::map<std::string, std::size_t> by_name;
   for (const auto& [track, samples] : reader.samples) {
@@ -338,7 +331,7 @@ TEST(PerfettoTrace, LossIsSaidAndTheRestStillReads) {
   Capture capture = make_made_capture({});
   capture.ranks[1].threads[0].num_lost = 17;
   const ReportInput input(std::move(capture));
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   EXPECT_EQ(reader.num_losses, 1);
   EXPECT_THAT(reader.instants, testing::ElementsAre("spans lost"));
   EXPECT_EQ(recorded(reader).size(), input.timeline.slices.size());
@@ -348,12 +341,12 @@ TEST(PerfettoTrace, AnEmptyRankIsNoObstacle) {
   Capture capture = make_made_capture({.world_size = 3});
   capture.ranks[2].threads.clear();
   const ReportInput input(std::move(capture));
-  const TraceReader reader(written(input));
+  const TraceReader reader(written_trace(input));
   EXPECT_EQ(recorded(reader).size(), input.timeline.slices.size());
 }
 
 TEST(PerfettoTrace, ClockIsTiedToTheTimeOfDay) {
-  const pb::Trace trace = written(ReportInput(make_made_capture({})));
+  const pb::Trace trace = written_trace(ReportInput(make_made_capture({})));
   ASSERT_TRUE(trace.packet(0).has_clock_snapshot());
   const pb::ClockSnapshot& snapshot = trace.packet(0).clock_snapshot();
   EXPECT_EQ(snapshot.primary_trace_clock(), pb::BUILTIN_CLOCK_MONOTONIC);
