@@ -4,13 +4,14 @@
 #include <cmath>
 #include <map>
 
+#include "profiler/report/statistics.h"
 #include "runtime/actions/nonnegative_fit.h"
 
 namespace ferry {
 namespace {
 
 struct Bin {
-  double sizes = 0, seconds = 0, count = 0;
+  double sizes = 0, seconds = 0, count = 0;  // sums
   double size() const { return sizes / count; }
   double mean() const { return seconds / count; }
 };
@@ -48,14 +49,8 @@ std::map<int32_t, double> find_factors(std::span<const ExpertCall> calls, double
   return factors;
 }
 
-}  // namespace
-
-Curve mean_curve(std::span<const SizedTime> times) {
-  std::map<int64_t, Bin> bins;
-  for (const SizedTime& t : times) {
-    Bin& bin = bins[bin_of(t.size)];
-    bin.sizes += t.size, bin.seconds += t.seconds, bin.count += 1;
-  }
+/// The closest rising curve through the bins' means.
+Curve rising(const std::map<int64_t, Bin>& bins) {
   // Pool adjacent violators: the closest rising curve in the sense of least squares (Ayer et al., 1955).
   struct Pool {
     std::vector<Bin> bins;
@@ -76,6 +71,38 @@ Curve mean_curve(std::span<const SizedTime> times) {
   for (const Pool& pool : pools)
     for (const Bin& bin : pool.bins) curve.points.push_back({bin.size(), pool.mean()});
   return curve;
+}
+
+}  // namespace
+
+Curve mean_curve(std::span<const SizedTime> times) {
+  std::map<int64_t, Bin> bins;
+  for (const SizedTime& t : times) {
+    Bin& bin = bins[bin_of(t.size)];
+    bin.sizes += t.size, bin.seconds += t.seconds, bin.count += 1;
+  }
+  return rising(bins);
+}
+
+Curve typical_curve(std::span<const SizedTime> times) {
+  struct Seen {
+    double sizes = 0;
+    std::vector<double> seconds;
+  };
+  std::map<int64_t, Seen> seen;
+  for (const SizedTime& t : times) {
+    Seen& bin = seen[bin_of(t.size)];
+    bin.sizes += t.size, bin.seconds.push_back(t.seconds);
+  }
+  std::map<int64_t, Bin> bins;
+  for (const auto& [key, bin] : seen) {
+    const auto count = static_cast<double>(bin.seconds.size());
+    bins[key] = {.sizes = bin.sizes, .seconds = count * median(bin.seconds), .count = count};
+  }
+  const Curve curve = rising(bins);
+  double all = 0, typical = 0;
+  for (const SizedTime& t : times) all += t.seconds, typical += curve.at(t.size);
+  return typical > 0 ? curve.times(all / typical) : curve;
 }
 
 double slope_of(const Curve& curve) {
@@ -104,21 +131,65 @@ Curve with_slope(Curve curve, double slope, double least) {
   return curve;
 }
 
-ExpertCosts fit_expert_calls(std::span<const ExpertCall> calls, double ExpertCall::*time) {
+Curve with_work(Curve seen, const PartWork& work, const WeightsRoof& roof) {
+  constexpr double kMostRows = 8192;
+  if (seen.points.empty() || work.rows <= 0 || work.all <= 0) return seen;
+  const Curve::Point first = seen.points.front(), last = seen.points.back();
+  const double of_row = std::max(0.0, work.all - work.weights - work.once) / work.rows;
+  const double weights_row = work.weights / work.rows;
+  const double least = std::min(work.weights, roof.read > 0 ? roof.read : work.weights);
+  const double multiplied = roof.row > 0 ? std::min(roof.row, weights_row) : 0;
+  const auto modelled = [&](double rows) {
+    const double fewer = std::max(least, weights_row * rows);
+    const double weights = rows < work.rows ? fewer : std::max(work.weights, multiplied * rows);
+    return work.once + weights + of_row * rows;
+  };
+  const auto beyond = [&](const Curve::Point& from, double rows) {
+    return Curve::Point{rows, from.seconds * modelled(rows) / modelled(from.size)};
+  };
+  std::vector<Curve::Point> points;
+  const double bend = weights_row > 0 ? least / weights_row : 0;  // until there, reading is what takes time
+  if (first.size > 0) points.push_back(beyond(first, 0));
+  if (bend > 0 && bend < first.size) points.push_back(beyond(first, bend));
+  points.insert(points.end(), seen.points.begin(), seen.points.end());
+  const double knee = multiplied > 0 ? work.weights / multiplied : 0;
+  if (knee > last.size) points.push_back(beyond(last, knee));
+  points.push_back(beyond(last, 2 * std::max({last.size, knee, kMostRows})));
+  return {std::move(points)};
+}
+
+namespace {
+
+/// What a call takes whatever it is given: what touched experts explain as well is theirs. Calls that something disturbed would
+/// say more of that than of the call, so those that lie far off are left out of a second fit.
+double call_seconds(std::span<const ExpertCall> calls, double ExpertCall::*time) {
+  constexpr double kFewRows = 4;  // of an expert: where its weights are what takes time, and each row takes as long
+  constexpr std::size_t kEnough = 8;
+  constexpr double kFar = 3;  // times what half of them are off at most
   std::vector<FitPoint> points;
-  for (const ExpertCall& call : calls) {
-    constexpr double kFewRows = 2;  // of an expert: where its weights are what takes time
+  for (const ExpertCall& call : calls)
     if (call.touched > 0 && call.rows <= kFewRows * call.touched)
       points.push_back({{call.touched, call.rows, 1}, call.*time, 1});
-  }
-  ExpertCosts costs;
-  if (points.size() >= 8) costs.call = fit_nonnegative(points)[2];  // what touched experts explain as well is theirs
+  if (points.size() < kEnough) return 0;
+  const std::array<double, kFitTerms> all = fit_nonnegative(points);
+  const auto off = [&](const FitPoint& p) { return std::abs(p.y - all[0] * p.x[0] - all[1] * p.x[1] - all[2]); };
+  std::vector<double> distances;
+  for (const FitPoint& p : points) distances.push_back(off(p));
+  const double far = kFar * median(distances);
+  std::erase_if(points, [&](const FitPoint& p) { return off(p) > far && far > 0; });
+  return points.size() < kEnough ? all[2] : fit_nonnegative(points)[2];
+}
+
+}  // namespace
+
+ExpertCosts fit_expert_calls(std::span<const ExpertCall> calls, double ExpertCall::*time) {
+  ExpertCosts costs{.call = call_seconds(calls, time), .expert = {}};
   std::vector<SizedTime> of_one;
   for (const ExpertCall& call : calls) {
     if (call.touched <= 0) continue;
     of_one.push_back({call.rows / call.touched, std::max(0.0, call.*time - costs.call) / call.touched});
   }
-  costs.expert = mean_curve(of_one);
+  costs.expert = typical_curve(of_one);
   return costs;
 }
 

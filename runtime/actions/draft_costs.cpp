@@ -34,30 +34,45 @@ std::optional<OwnWork> by_unlike_steps(const CaptureReplay& replay, const StepGr
   return OwnWork{.fixed = fixed + sequences * of_sequence, .of_row = of_row};
 }
 
-/// From what a layer takes for one row of each sequence when it guesses, as a share of what its like take in the step itself.
-std::optional<OwnWork> by_guesses(const CaptureReplay& replay, const StepGroup& group, double sequences) {
-  double own = 0, rows = 0, layer = 0, guess = 0, count = 0;
+/// From what operators do. Reading keys is told for one row of each sequence by the layer that guesses; where nobody guesses,
+/// it takes as long for any number of rows of the same sequences.
+std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& group, double sequences) {
+  PartWork sum;
+  double keys = 0, guessed = 0, num_guessed = 0;
   for (const std::size_t i : group.steps) {
     const ReplayedStep& step = replay.steps[i];
-    if (step.guess_own <= 0 || step.layer_own <= 0) continue;
-    own += step.parts.own, rows += step.rows(), layer += step.layer_own, guess += step.guess_own, count += 1;
+    sum.rows += step.rows(), sum.all += step.parts.own - step.keys;
+    sum.weights += step.weights.own, sum.once += step.once.own;
+    keys += step.keys;
+    if (step.guess_keys > 0) guessed += step.guess_keys, num_guessed += 1;
   }
-  if (count == 0 || rows <= count * sequences) return {};
-  const double of_row = own * std::max(0.0, 1 - guess / layer) / (rows - count * sequences);
-  return OwnWork{.fixed = own / count - of_row * rows / count, .of_row = of_row};
+  const auto count = static_cast<double>(group.steps.size());
+  if (num_guessed == 0 && replay.input.capture.info.model.operators.empty()) return {};
+  const PartWork work{
+      .rows = sum.rows / count, .all = sum.all / count, .weights = sum.weights / count, .once = sum.once / count};
+  keys /= count;
+  const double of_one = num_guessed > 0 ? std::min(keys, guessed / num_guessed) : keys;
+  if (work.rows <= sequences) return {};
+  Curve own{{{0, 0}, {work.rows, 0}}};
+  if (work.all > 0) own = with_work(Curve{{{work.rows, work.all}}}, work, replay.costs->own_roof);
+  const double of_row = (keys - of_one) / (work.rows - sequences);
+  for (Curve::Point& point : own.points) point.seconds += std::max(0.0, of_one + of_row * (point.size - sequences));
+  return own;
 }
 
 }  // namespace
 
 std::vector<PlanHost> with_rows_of(const CaptureReplay& replay, const StepGroup& group, double sequences) {
   std::vector<PlanHost> hosts = replay.costs->hosts;
-  std::optional<OwnWork> own = by_unlike_steps(replay, group, sequences);
-  if (!own) own = by_guesses(replay, group, sequences);
+  std::optional<Curve> own;
+  if (const std::optional<OwnWork> seen = by_unlike_steps(replay, group, sequences))
+    own = Curve{{{0, std::max(0.0, seen->fixed)}, {sequences, std::max(0.0, seen->fixed + sequences * seen->of_row)}}};
+  else
+    own = by_operators(replay, group, sequences);
   if (!own) return hosts;
-  const Curve line{{{0, std::max(0.0, own->fixed)}, {sequences, std::max(0.0, own->fixed + sequences * own->of_row)}}};
   for (PlanHost& host : hosts) {
-    host.alone.own_decode = line;
-    for (SharedCosts& shared : host.together) shared.costs.own_decode = line;
+    host.alone.own_decode = *own;
+    for (SharedCosts& shared : host.together) shared.costs.own_decode = *own;
   }
   return hosts;
 }

@@ -84,6 +84,26 @@ std::optional<Drafts> parse_drafts(const std::string& text) {
   return d;
 }
 
+/// The mean over steps of so many sequences of which each tries so many drafts in a share `tried` of them, by what steps of so
+/// many rows take: experts that a few rows more ask for are fewer and fewer.
+template <class Seconds>
+double mean_over_tries(double sequences, double tried, std::size_t num_drafts, Seconds&& of_rows) {
+  constexpr double kMany = 16;  // sequences, from which on all steps have nearly as many rows
+  const auto drafts = static_cast<double>(num_drafts);
+  const auto of_count = [&](double count) {
+    if (count > kMany) return of_rows(count * (1 + tried * drafts));
+    double mean = 0;
+    for (double trying = 0; trying <= count; ++trying) {
+      const double ways = std::exp(std::lgamma(count + 1) - std::lgamma(trying + 1) - std::lgamma(count - trying + 1));
+      const double chance = ways * std::pow(tried, trying) * std::pow(1 - tried, count - trying);
+      if (chance > 0) mean += chance * of_rows(count + trying * drafts);
+    }
+    return mean;
+  };
+  const double fewer = std::max(1.0, std::floor(sequences)), share = std::max(0.0, sequences - fewer);
+  return share > 0 ? (1 - share) * of_count(fewer) + share * of_count(fewer + 1) : of_count(fewer);
+}
+
 struct DraftSteps {
   double steps = 0, sequences = 0, rows = 0, seconds = 0, draft_s = 0;
 };
@@ -113,8 +133,9 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
     const auto num_drafts = static_cast<double>(drafts);
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
-    return model.decode_seconds(c, std::llround(sequences * (1 + text.tried_share(drafts) * num_drafts))) +
-           sequences * tokens_of(drafts) * replay.token_s() +
+    return mean_over_tries(sequences, text.tried_share(drafts), drafts,
+                           [&](double rows) { return model.decode_seconds(c, std::llround(rows)); }) +
+           replay.tokens_s(sequences * tokens_of(drafts)) +
            all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };
   const auto count = static_cast<std::size_t>(now->count);

@@ -26,14 +26,15 @@ CaptureReplay::CaptureReplay(const ReportInput& captured)
       groups(find_step_groups(captured, steps)),
       routing(routing_of(captured.capture)),
       costs(routing.steps.empty() ? std::nullopt : find_replay_costs(captured, steps, calls, routing.shape)) {
-  double sample_s = 0, tokens = 0;
+  double sample_s = 0, once_s = 0, tokens = 0, decode_steps = 0;
   for (const ReplayedStep& step : steps) {
     steps_s_ += step.parts.sum();
     if (step.prefill_rows > 0) continue;
-    sample_s += step.parts.sample;
+    sample_s += step.parts.sample - step.once.sample, once_s += step.once.sample, decode_steps += 1;
     tokens += static_cast<double>(input.timeline.steps[step.index].num_useful());
   }
   if (tokens > 0) token_s_ = sample_s / tokens;
+  if (decode_steps > 0) publish_s_ = once_s / decode_steps;
 }
 
 std::string CaptureReplay::setting(const std::string& option, const std::string& otherwise) const {

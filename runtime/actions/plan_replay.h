@@ -28,11 +28,12 @@ struct CaptureReplay {
   std::string setting(const std::string& option, const std::string& otherwise = "") const;
   int64_t setting_number(const std::string& option, int64_t otherwise) const;
   double steps_s() const { return steps_s_; }
-  /// What choosing a token and handing it out takes, on average of steps that decode.
-  double token_s() const { return token_s_; }
+  /// What choosing so many tokens takes a step that decodes, and handing them out, which takes as long for any number: who
+  /// waits for them is woken once.
+  double tokens_s(double num_tokens) const { return publish_s_ + num_tokens * token_s_; }
 
  private:
-  double steps_s_ = 0, token_s_ = 0;
+  double steps_s_ = 0, token_s_ = 0, publish_s_ = 0;
 };
 
 /// The captured steps by a plan's model, with the costs of the capture or with others.

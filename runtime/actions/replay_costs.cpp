@@ -18,6 +18,9 @@
 namespace ferry {
 namespace {
 
+constexpr double kMultiplied = 0.5;  // of the roof, by products of many rows
+constexpr double kStreamed = 0.6;    // of memory's, by the short streams that an operator's weights are
+
 double real(std::size_t value) { return static_cast<double>(value); }
 
 /// What a row takes of a curve of one size, if reading the weights takes `read_s` and everything beyond is its rows'.
@@ -70,6 +73,9 @@ class CostFinder {
   double serial_factor() const;
   double worker_thread_share() const;
   double read_s(double StepParts::*part) const;
+  WeightsRoof weights_roof(double StepParts::*part) const;
+  PartWork part_work(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const;
+  void continue_part(Curve& decode, Curve& prefill, StepParts ReplayedStep::*which, double StepParts::*part) const;
   Curve continued(Curve expert) const;
   bool counts(const ReplayedStep& step, bool is_decode) const {
     return is_decode ? step.prefill_rows == 0 && step.decode_rows > 0 : step.decode_rows == 0 && step.prefill_rows > 0;
@@ -154,11 +160,12 @@ void CostFinder::find_bytes() {
   for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
     const int32_t step = index.find(exchange.id.step);
     if (step < 0) continue;
-    int64_t first = INT64_MAX, last = INT64_MIN, longest = 0;
+    int64_t first = INT64_MAX, last = INT64_MIN, latest = INT64_MIN, longest = 0;
     double in_turn = 0, of_all = 0;
     for (const Reply& reply : exchanges.replies_of(exchange)) {
       if (reply.rows == 0) continue;
       first = std::min(first, reply.arrived_ns), last = std::max(last, reply.posted_ns);
+      latest = std::max(latest, reply.arrived_ns);
       longest = std::max(longest, reply.work_ns());
       of_all += static_cast<double>(reply.work_ns());
       in_turn += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
@@ -166,7 +173,7 @@ void CostFinder::find_bytes() {
     if (last <= first) continue;
     const auto at = static_cast<std::size_t>(step);
     const double mean_ns = of_all / std::max(1.0, real(exchange.last - exchange.first));
-    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(longest) - mean_ns);
+    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(last - latest) - mean_ns);
     step_longest_[at] += 1e-9 * static_cast<double>(costs_.is_together ? last - first : longest);
     step_planned_[at] += 1e-9 * std::max(in_turn, static_cast<double>(longest));
   }
@@ -266,8 +273,8 @@ RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double E
   c.own_prefill = part_curve(which, &StepParts::own, false);
   c.shared_decode = part_curve(which, &StepParts::shared, true);
   c.shared_prefill = part_curve(which, &StepParts::shared, false);
-  set_slopes(c.own_decode, c.own_prefill, read_s(&StepParts::own));
-  set_slopes(c.shared_decode, c.shared_prefill, read_s(&StepParts::shared));
+  continue_part(c.own_decode, c.own_prefill, which, &StepParts::own);
+  continue_part(c.shared_decode, c.shared_prefill, which, &StepParts::shared);
   std::vector<SizedTime> heads;
   for (const ReplayedStep& step : steps_)
     if (counts(step, true)) heads.push_back({step.rows(), (step.*which).head});
@@ -275,8 +282,14 @@ RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double E
     for (const ReplayedStep& step : steps_)
       if (counts(step, false)) heads.push_back({1, (step.*which).head});
   c.head = mean_curve(heads);
-  const double head_slope = slope_beyond(c.head, read_s(&StepParts::head));
-  c.head = with_slope(std::move(c.head), head_slope);
+  PartWork head = part_work(which, &StepParts::head, true);
+  if (head.rows == 0) head = part_work(which, &StepParts::head, false), head.rows = 1;
+  if (head.weights > 0) {
+    c.head = with_work(std::move(c.head), head, weights_roof(&StepParts::head));
+  } else {
+    const double head_slope = slope_beyond(c.head, read_s(&StepParts::head));
+    c.head = with_slope(std::move(c.head), head_slope);
+  }
   const ExpertCosts experts = fit_ranked_calls(calls_, time).costs;
   c.expert_call = factor * experts.call;
   c.expert = continued(experts.expert).times(factor);
@@ -292,10 +305,44 @@ double CostFinder::read_s(double StepParts::*part) const {
   return info.read_bytes_per_s > 0 ? bytes / info.read_bytes_per_s : 0;
 }
 
+WeightsRoof CostFinder::weights_roof(double StepParts::*part) const {
+  const CaptureInfo& info = input_.capture.info;
+  double flop = 0;
+  for (const OperatorFacts& facts : info.model.operators)
+    if (part_of(facts.zone, !costs_.worker_ranks.empty()) == part && facts.bytes.fixed > 0 && facts.factors != Factors::kNone)
+      flop += real(facts.num_layers) * facts.flop.per_row;
+  return {.read = read_s(part) / kStreamed, .row = info.flops_per_s > 0 ? flop / (kMultiplied * info.flops_per_s) : 0};
+}
+
+PartWork CostFinder::part_work(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const {
+  PartWork sum;
+  double count = 0, seen = 0;
+  for (const ReplayedStep& step : steps_) {
+    if (!counts(step, is_decode)) continue;
+    count += 1, seen += step.parts.*part;
+    sum.rows += step.rows(), sum.all += (step.*which).*part;
+    sum.weights += step.weights.*part, sum.once += step.once.*part;
+  }
+  if (count == 0 || seen <= 0) return {};
+  const double share = sum.all / seen;  // undisturbed, all of it is shorter alike
+  return {.rows = sum.rows / count,
+          .all = sum.all / count,
+          .weights = share * sum.weights / count,
+          .once = share * sum.once / count};
+}
+
+/// For fewer and more rows than any had: by operators where the capture says what they do, else by what else it has.
+void CostFinder::continue_part(Curve& decode, Curve& prefill, StepParts ReplayedStep::*which, double StepParts::*part) const {
+  if (input_.capture.info.model.operators.empty()) {
+    set_slopes(decode, prefill, read_s(part));
+    return;
+  }
+  decode = with_work(std::move(decode), part_work(which, part, true), weights_roof(part));
+  prefill = with_work(std::move(prefill), part_work(which, part, false), weights_roof(part));
+}
+
 /// An expert's curve for more and for fewer rows than any had, by what those who compute experts can multiply and read.
 Curve CostFinder::continued(Curve expert) const {
-  constexpr double kReached = 0.5;  // of the roof, by products of many rows
-  constexpr double kRead = 0.6;     // of memory's, by the short streams that an expert's weights are
   const CaptureInfo& info = input_.capture.info;
   double flop = 0, bytes = 0;
   for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown}) {
@@ -303,11 +350,11 @@ Curve CostFinder::continued(Curve expert) const {
     if (facts != nullptr) flop += facts->flop.per_row, bytes += facts->bytes.per_b;
   }
   if (!expert.points.empty() && bytes > 0 && info.read_bytes_per_s > 0) {
-    const double least = std::min(expert.points.front().seconds, bytes / (kRead * info.read_bytes_per_s));
+    const double least = std::min(expert.points.front().seconds, bytes / (kStreamed * info.read_bytes_per_s));
     expert.points.insert(expert.points.begin(), {0, least});
   }
   const double threads = costs_.worker_ranks.empty() ? 1 : worker_thread_share();
-  return with_roof(std::move(expert), flop, kReached * threads * info.flops_per_s);
+  return with_roof(std::move(expert), flop, kMultiplied * threads * info.flops_per_s);
 }
 
 void CostFinder::fit_host() {
@@ -382,6 +429,7 @@ std::optional<ReplayCosts> CostFinder::find() {
   costs_.captured.micro_batch_rows = setting("--micro-batch").empty() ? 0 : std::atoll(setting("--micro-batch").c_str());
   find_model();
   find_bytes();
+  costs_.own_roof = weights_roof(&StepParts::own);
   fit_host();
   if (!costs_.is_together) fit_workers();
   return std::move(costs_);

@@ -6,6 +6,7 @@
 
 #include "moe/routing/routing_trace.h"
 #include "profiler/report/timeline/report_input.h"
+#include "runtime/actions/cost_curves.h"
 #include "runtime/actions/replayed_steps.h"
 #include "runtime/plan/plan_types.h"
 
@@ -21,8 +22,10 @@ struct ReplayCosts {
   bool is_together = false;               // workers have not cores enough for all of them at once
   std::vector<int32_t> worker_ranks;      // by worker
   std::vector<LayerPlacement> placement;  // [num_expert_layers] by worker, as it was
+  WeightsRoof own_roof;                   // of the coordinator's own work
   PlanCase captured;                      // without sizes; `given` is not set
-  std::vector<double> step_imbalance;     // [steps] seconds: what the last worker took longer than the mean, layer by layer
+  std::vector<double> step_imbalance;  // [steps] seconds: how much sooner, layer by layer, the last worker would be done, were
+                                       // work even and each began when it did
 };
 
 /// Whether ranks of one host take cores from each other: they may run on the same ones, and the kernel counted waits.

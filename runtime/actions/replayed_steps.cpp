@@ -85,38 +85,47 @@ void count_rows(const Timeline& timeline, std::vector<ReplayedStep>& steps) {
   }
 }
 
-/// Layers of full attention of the steps, and of their guesses with one row of each sequence.
-class AttentionLayers {
+/// What reading keys takes the steps, and their guesses with one row of each sequence.
+class KeyReads {
  public:
-  AttentionLayers(const std::vector<std::string>& types, std::vector<ReplayedStep>& steps)
-      : types_(types), steps_(steps), own_(steps.size()), guesses_(steps.size()) {}
+  KeyReads(const std::vector<std::string>& layer_types, std::vector<ReplayedStep>& steps)
+      : num_layers_(std::max<double>(1, static_cast<double>(std::ranges::count(layer_types, "full_attention")))),
+        steps_(steps),
+        own_(steps.size()),
+        guesses_(steps.size()) {}
 
-  void add(std::size_t i, const Slice& slice, bool is_draft, bool is_own) {
+  void add(std::size_t i, const Slice& slice, bool is_draft) {
+    if (slice.zone != Zone::kAttention) return;
     if (is_draft && slice.a != static_cast<uint32_t>(steps_[i].sequences)) return;
     Sum& sum = is_draft ? guesses_[i] : own_[i];
-    if (slice.zone == Zone::kAttention) sum.count += 1, sum.keys += slice.b;
-    if (is_own && (is_draft || has_attention(slice.layer))) sum.seconds += to_s(slice.self_ns);
+    sum.count += 1, sum.keys += slice.b, sum.seconds += to_s(slice.self_ns);
   }
   void close() {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (own_[i].count > 0) steps_[i].row_keys = own_[i].keys / own_[i].count, steps_[i].layer_own = own_[i].mean();
-      if (guesses_[i].count > 0) steps_[i].guess_own = guesses_[i].mean();
+      if (own_[i].count > 0) steps_[i].row_keys = own_[i].keys / own_[i].count, steps_[i].keys = own_[i].seconds;
+      if (guesses_[i].count > 0) steps_[i].guess_keys = num_layers_ * guesses_[i].seconds / guesses_[i].count;
     }
   }
 
  private:
   struct Sum {
     double count = 0, seconds = 0, keys = 0;
-    double mean() const { return seconds / count; }
   };
-  bool has_attention(int32_t layer) const {
-    return layer >= 0 && layer < std::ssize(types_) && types_[static_cast<std::size_t>(layer)] == "full_attention";
-  }
 
-  const std::vector<std::string>& types_;
+  const double num_layers_;
   std::vector<ReplayedStep>& steps_;
   std::vector<Sum> own_, guesses_;  // [steps]
 };
+
+/// Adds what of a slice's time few rows more do not make longer.
+void add_level(const std::vector<OperatorFacts>& operators, const Slice& slice, double StepParts::*part, ReplayedStep& step) {
+  const double seconds = to_s(slice.self_ns);
+  const OperatorFacts* facts = find_operator(operators, slice.zone);
+  if (slice.zone == Zone::kStep || slice.zone == Zone::kSchedule || slice.zone == Zone::kPublish)
+    step.once.*part += seconds;
+  else if (facts != nullptr && facts->factors != Factors::kNone && facts->bytes.fixed > 0)
+    step.weights.*part += seconds;
+}
 
 using Calls = std::map<std::pair<int32_t, ExchangeId>, ExpertCall>;  // by rank
 
@@ -167,7 +176,7 @@ std::vector<ReplayedStep> replay_steps(const ReportInput& input) {
   const bool has_workers = input.capture.info.world_size > 1;
   std::size_t drafting_step = steps.size();
   int64_t drafting_until = -1;
-  AttentionLayers layers(input.capture.info.model.layer_types, steps);
+  KeyReads keys(input.capture.info.model.layer_types, steps);
   for_each_step_slice(timeline, [&](std::size_t i, const Slice& slice) {
     if (slice.zone == Zone::kDraft) drafting_step = i, drafting_until = slice.end_ns;
     const bool is_draft = drafting_step == i && slice.begin_ns < drafting_until;
@@ -175,9 +184,10 @@ std::vector<ReplayedStep> replay_steps(const ReportInput& input) {
     const double seconds = to_s(slice.self_ns);
     steps[i].parts.*(is_draft ? &StepParts::draft : part) += seconds;
     steps[i].quiet.*(is_draft ? &StepParts::draft : part) += seconds * (slice.zone == Zone::kStep ? 1 : like.share(0, slice));
-    layers.add(i, slice, is_draft, part == &StepParts::own);
+    if (!is_draft) add_level(input.capture.info.model.operators, slice, part, steps[i]);
+    keys.add(i, slice, is_draft);
   });
-  layers.close();
+  keys.close();
   return steps;
 }
 

@@ -36,10 +36,11 @@ struct ReplayedStep {
   double row_keys = 0;   // sum over its rows of the keys that each sees, of one attention layer; 0 if not recorded
   StepParts parts;       // as they were
   StepParts quiet;       // were every operator as fast as the first quarter of its like: without what disturbed the others
-  // Own work of a layer of full attention, seconds: in the step itself, and where the layer that guesses had one row of each
-  // sequence; 0 where there was none.
-  double layer_own = 0;
-  double guess_own = 0;
+  // Of `parts`, what few rows more do not make longer: operators that read weights, as far as the capture says which do, and
+  // what a step takes once: handing tokens to those who wait for them, and what no operator explains.
+  StepParts weights, once;
+  double keys = 0;        // of `parts.own`, reading what sequences look back on
+  double guess_keys = 0;  // what `keys` would be with one row of each sequence, by the layer that guesses; 0: nobody guessed
 
   double rows() const { return decode_rows + prefill_rows; }
 };

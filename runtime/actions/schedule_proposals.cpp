@@ -56,7 +56,7 @@ StepClock::Plan plan_of(const CaptureReplay& replay) {
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
     if (!is_decode) return model->prefill_seconds(c, std::llround(rows));
-    return model->decode_seconds(c, std::llround(rows)) + rows * replay.token_s();
+    return model->decode_seconds(c, std::llround(rows)) + replay.tokens_s(rows);
   };
 }
 
@@ -239,18 +239,25 @@ void ScheduleProposer::propose_slots() {
   if (total(waiting) == 0) return;
   const WaitReasons reasons = find_wait_reasons(replay_.input, waiting);
   if (reasons.slots < reasons.kv_blocks + reasons.steps) return;
+  const std::vector<ReplayedRequest> repeated = repeat_clients(replay_.input.timeline, requests_);
+  const std::vector<ReplayedRequest>& asked = repeated.empty() ? requests_ : repeated;
+  const std::optional<ScheduleResult> before = repeated.empty() ? base_ : replay_schedule(asked, options_, clock_);
+  if (!before) return;
   std::optional<ScheduleResult> best;
   SchedulerOptions chosen;
   for (int64_t factor = 2; factor <= 8; factor *= 2) {
     SchedulerOptions o = options_;
     o.max_running *= factor;
     o.token_budget = std::max(o.token_budget, o.max_running + prefill_quantum(o.prefill_chunk));
-    const std::optional<ScheduleResult> after = replay_schedule(requests_, o, clock_);
+    const std::optional<ScheduleResult> after = replay_schedule(asked, o, clock_);
     constexpr double kFurther = 0.97;  // a step further has to bring something
     if (!after || (best && after->end_s > kFurther * best->end_s)) break;
     best = after, chosen = o;
   }
   if (!best) return;
+  Saving saving = throughput_saving(*best);
+  saving.before_s = before->end_s;
+  saving.all_saved_s = base_->steps_s * (1 - best->steps_s / before->steps_s);
   Action action{.kind = "max_seqs",
                 .text = "let more sequences run at once",
                 .option = "--max-seqs",
@@ -258,7 +265,7 @@ void ScheduleProposer::propose_slots() {
                 .to = std::to_string(chosen.max_running),
                 .metric = "generated tokens/s",
                 .assumes = "there is memory for their caches; clients ask as they did"};
-  if (set_saving(action, captured_tokens_per_s(), true, throughput_saving(*best)))
+  if (set_saving(action, captured_tokens_per_s(), true, saving))
     proposals_.push_back(proposal("starved", Finding::Severity::kNotice, "Requests wait for a slot.", std::move(action)));
 }
 

@@ -154,8 +154,9 @@ std::optional<ScheduleResult> Driver::run() {
   return result_;
 }
 
-/// Whether nearly as many requests were there all the time as ever were: then clients ask again when they are answered.
-bool is_closed(const Timeline& timeline) {
+/// The most requests that ever were there at once, if nearly as many were all the time: then clients ask again when they are
+/// answered, and are as many. Else 0.
+int count_clients(const Timeline& timeline) {
   constexpr double kNearly = 0.75;
   std::vector<std::pair<int64_t, int>> changes;
   for (const RequestInfo& r : timeline.requests) {
@@ -170,13 +171,13 @@ bool is_closed(const Timeline& timeline) {
     present_ns += present * static_cast<double>(when_ns - since_ns);
     since_ns = when_ns, present += change, most = std::max(most, present);
   }
-  return present_ns >= kNearly * most * static_cast<double>(timeline.end_ns - timeline.begin_ns);
+  return present_ns >= kNearly * most * static_cast<double>(timeline.end_ns - timeline.begin_ns) ? most : 0;
 }
 
 /// How long after another request's end one may come and still be its client's next.
 int64_t longest_way_ns(const Timeline& timeline) {
   if (timeline.steps.empty()) return 0;
-  if (is_closed(timeline)) return INT64_MAX;
+  if (count_clients(timeline) > 0) return INT64_MAX;
   const int64_t step_ns = (timeline.steps.back().end_ns - timeline.steps.front().begin_ns) / std::ssize(timeline.steps);
   return std::max<int64_t>(20'000'000, 2 * step_ns);
 }
@@ -196,6 +197,7 @@ std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input) {
     ReplayedRequest one;
     one.num_prompt = std::max<int64_t>(1, rows.prompt);
     one.num_generated = std::max<int64_t>(1, rows.decode + (rows.prompt > 0 ? 1 : 0));
+    one.is_whole = r.first_scheduled_ns && r.first_token_ns && r.finished_ns;
     one.is_measured = r.first_token_ns && (r.arrival_ns || r.queued_ns);
     const int64_t arrival = r.arrival_ns.value_or(r.queued_ns.value_or(0));
     one.arrival_s = since_begin_s(arrival);
@@ -209,6 +211,29 @@ std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input) {
     if (r.finished_ns) ends.emplace_back(*r.finished_ns, static_cast<int32_t>(list.size()));
     std::ranges::sort(ends);
     list.push_back(one);
+  }
+  return list;
+}
+
+std::vector<ReplayedRequest> repeat_clients(const Timeline& timeline, const std::vector<ReplayedRequest>& seen) {
+  constexpr int64_t kRounds = 8;  // of each client: that all end at once then counts little
+  constexpr int64_t kMostTokens = 100'000;
+  const int64_t num_clients = count_clients(timeline);
+  std::vector<ReplayedRequest> whole;
+  int64_t num_tokens = 0;
+  for (const ReplayedRequest& request : seen) {
+    if (!request.is_whole) continue;
+    whole.push_back(request);
+    num_tokens += request.num_generated;
+  }
+  if (num_clients == 0 || whole.empty()) return {};
+  if (num_clients * kRounds * num_tokens > kMostTokens * std::ssize(whole)) return {};
+  std::vector<ReplayedRequest> list;
+  for (int64_t i = 0; i < num_clients * kRounds; ++i) {
+    ReplayedRequest next = whole[static_cast<std::size_t>(i) % whole.size()];
+    next.arrival_s = next.think_s = 0;
+    next.follows = i < num_clients ? -1 : static_cast<int32_t>(i - num_clients);
+    list.push_back(next);
   }
   return list;
 }

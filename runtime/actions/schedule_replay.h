@@ -19,10 +19,16 @@ struct ReplayedRequest {
   int32_t follows = -1;       // index of the request behind whose end it came, at once: a client's next one; -1: none
   double think_s = 0;         // how long behind that
   bool is_measured = true;    // its first token is in the capture
+  bool is_whole = true;       // its begin and its end are
 };
 
 /// Whole requests of the capture, by arrival, those that ran when it began among them.
 std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input);
+
+/// As many clients as there were at once, each of which asks again and again for what whole requests were: how much is done in
+/// a time does not depend on where the capture cut requests off, nor on those that it never saw running. Empty where requests
+/// do not follow each other so, or none was seen whole.
+std::vector<ReplayedRequest> repeat_clients(const Timeline& timeline, const std::vector<ReplayedRequest>& seen);
 
 struct ScheduleResult {
   double steps_s = 0;     // all steps together

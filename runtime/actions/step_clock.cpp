@@ -53,6 +53,7 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
   const auto line = [&](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
   decode_ = decode_.points.empty() ? line(per_decode) : with_slope(decode_, per_decode);
   prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, std::max(per_prefill, least_row_s));
+  has_prefill_ = !prefill.empty() || decode.empty();
   if (plan && !decode.empty()) decode_ = continued(std::move(decode_), largest(decode), true, 0, plan);
   if (plan && !prefill.empty()) prefill_ = continued(std::move(prefill_), largest(prefill), false, least_row_s, plan);
   fixed_s_ = std::min(decode_.at(0), prefill_.at(0));
@@ -71,7 +72,8 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
 double StepClock::of_rows(double decode_rows, double prefill_rows) const {
   if (prefill_rows == 0) return decode_.at(decode_rows);
   if (decode_rows == 0) return prefill_.at(prefill_rows);
-  const double both = decode_.at(decode_rows) + prefill_.at(prefill_rows) - fixed_s_;
+  const double all = decode_.at(decode_rows + prefill_rows);
+  const double both = has_prefill_ ? prefill_.at(prefill_rows) + std::max(0.0, all - decode_.at(prefill_rows)) : all;
   return mixed_factor_ * std::max(decode_.at(decode_rows), both);
 }
 

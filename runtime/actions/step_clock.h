@@ -9,7 +9,8 @@
 namespace ferry {
 
 /// How long a step takes, by how many rows decode in it and how many are of prompts. Of a capture: steps of one kind as curves
-/// over their rows, mixed ones as what both kinds take without what a step takes once.
+/// over their rows, mixed ones as what prompts take and what the rows that decode add to a step of that many: experts that both
+/// ask for are read once.
 class StepClock {
  public:
   /// What a plan says that a step of so many rows takes, seconds: of the rows of prompts, or of sequences that decode.
@@ -28,6 +29,7 @@ class StepClock {
 
  private:
   Curve decode_, prefill_;
+  bool has_prefill_ = true;  // else a prompt's rows take what as many that decode do
   double fixed_s_ = 0;
   double mixed_factor_ = 1;  // measured mixed steps over what this predicts of them
   double rows_per_sequence_ = 1;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "profiler/report/findings/action_text.h"
 #include "profiler/report/findings/findings.h"
@@ -148,14 +149,15 @@ TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
 /// Choosing tokens takes as long where fewer rows give as many.
 TEST(AdviseTest, ChoosingTokensIsNotSavedWithDrafts) {
   constexpr double kSample = 100;
-  KnownCapture run({.num_workers = 0, .sample_us = kSample});
+  KnownCapture run({.num_workers = 0, .sample_us = kSample, .own_zone = Zone::kInputNorm});
   run.info().read_bytes_per_s = 1e9;
-  run.info().model.operators = {{.zone = Zone::kLmHead, .bytes = {.fixed = 30e3}}};  // the head reads 30 us, and is that
+  // The head reads weights, and takes as long for fewer rows; own work goes by its rows.
+  run.info().model.operators = {{.zone = Zone::kLmHead, .factors = Factors::kValues, .bytes = {.fixed = 30e3}}};
   draft_in_vain(run);
   const std::vector<Finding> findings = advise(run.take());
   const Action* action = find_action(findings, "drafts");
   ASSERT_NE(action, nullptr) << all_actions(findings);
-  const double after = 100 + 40 + 30 + 8 * 20 + 8 * 2 + 4 * kSample;
+  const double after = 4.0 / 16 * (100 + 160) + 30 + 8 * 20 + 8 * 2 + 4 * kSample;
   EXPECT_NEAR(action->after, 4e6 / after, 0.08 * action->after) << all_actions(findings);
 }
 
@@ -170,7 +172,9 @@ TEST(AdviseTest, MoreDraftsDoNotFindMore) {
   ASSERT_NE(action, nullptr) << all_actions(findings);
   ASSERT_EQ(action->to, "ngram:8");
   const double steps = 0.5 + 1.0 / 9, tokens = 4 * 1.5 / steps, rows = 4 * (1 + 8 * (1.0 / 9) / steps);
-  const double after = 100 + 10 * rows + 30 + 16 * 20 + 2 * rows * 2;
+  // In steps in which nobody tries any, four rows touch eight experts; in the others all are touched.
+  const double nobody = std::pow(1 - (1.0 / 9) / steps, 4);
+  const double after = 100 + 10 * rows + 30 + (16 - 8 * nobody) * 20 + 2 * rows * 2;
   EXPECT_NEAR(action->after, 1e6 * tokens / after, 0.12 * action->after) << all_actions(findings);
 }
 
@@ -218,6 +222,26 @@ TEST(DraftCostsTest, GuessesTellWhatFewRowsTake) {
     else
       EXPECT_LT(found, 200);
   }
+}
+
+/// Own work of four sequences with two rows each, of which half reads weights: more rows take more of the other half alone.
+TEST(DraftCostsTest, WeightsAreReadOnceForAllRows) {
+  KnownCapture run({.num_workers = 0, .own_us = 100, .own_row_us = 25, .own_zone = Zone::kInputNorm});
+  run.info().model.operators = {{.zone = Zone::kInProjZ, .factors = Factors::kValues, .bytes = {.fixed = 1e3}}};
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t begin = run.now();
+    run.step(Phase::kDecode, 8, 4);
+    run.small().span(0, Zone::kInProjZ, begin, begin + 150'000, 8, 0, {run.num_steps() - 1, 0});
+  }
+  EXPECT_NEAR(own_us_of_four(run.take(), 36), 150 + 150 * 36 / 8.0, 2);
+}
+
+/// Who waits for tokens is woken once, however many there are.
+TEST(CaptureReplayTest, TokensAreHandedOutOnce) {
+  KnownCapture run({.num_workers = 0, .sample_us = 10, .publish_us = 70});
+  for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
+  const ReportInput input(run.take());
+  EXPECT_NEAR(1e6 * CaptureReplay(input).tokens_s(20), 270, 0.1);
 }
 
 /// Its weights lie in caches when it comes to its next guess, which says nothing of the model's own experts.

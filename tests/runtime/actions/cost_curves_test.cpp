@@ -57,6 +57,40 @@ TEST(CostCurvesTest, CallsAreTakenApart) {
   EXPECT_NEAR(costs.expert.at(8), 7, 1e-6);
 }
 
+/// A call of thirty is disturbed, and has few experts.
+TEST(CostCurvesTest, DisturbedCallsSayNothingOfWhatACallTakes) {
+  std::vector<ExpertCall> calls;
+  for (int i = 0; i < 300; ++i) {
+    const double touched = 8 + i % 5, rows = 16;
+    calls.push_back({.rows = rows, .touched = touched, .seconds = 20 + 2 * touched + rows + (i % 30 == 0 ? 100 : 0)});
+    calls.push_back({.rows = 3 * rows, .touched = 2 * touched, .seconds = 20 + 4 * touched + 3 * rows});
+  }
+  EXPECT_NEAR(fit_expert_calls(calls, &ExpertCall::seconds).call, 20, 1e-6);
+}
+
+/// Three of thirty steps of eight rows are disturbed, and so is one of two of nine: both take as long.
+TEST(CostCurvesTest, WhatDisturbsFewIsNotWhatTheirSizeTakes) {
+  std::vector<SizedTime> times;
+  for (int i = 0; i < 30; ++i) times.push_back({8, i % 10 == 0 ? 20.0 : 10.0});
+  times.insert(times.end(), {{12, 10}, {12, 60}, {12, 10}});
+  const Curve curve = typical_curve(times);
+  EXPECT_NEAR(curve.at(12), curve.at(8), 1e-9);
+  EXPECT_NEAR(curve.at(8), (30 * 11 + 80) / 33.0, 1e-9) << "all of them together take what they took";
+}
+
+/// Of 100 at eight rows weights take 40, of which reading is 10, and 20 are taken once; a row's 5 are what the rest is.
+/// Multiplying a row takes 1, so that weights take as long until forty rows.
+TEST(CostCurvesTest, OperatorsThatReadWeightsTakeAsLongForMoreRows) {
+  const PartWork work{.rows = 8, .all = 100, .weights = 40, .once = 20};
+  const Curve curve = with_work(Curve{{{8, 100}}}, work, {.read = 10, .row = 1});
+  EXPECT_NEAR(curve.at(16), 20 + 40 + 16 * 5, 1e-9);
+  EXPECT_NEAR(curve.at(40), 20 + 40 + 40 * 5, 1e-9);
+  EXPECT_NEAR(curve.at(100), 20 + 100 + 100 * 5, 1e-9);
+  EXPECT_NEAR(curve.at(4), 20 + 20 + 4 * 5, 1e-9) << "weights that multiplying was slow with take less for fewer rows";
+  EXPECT_NEAR(curve.at(1), 20 + 10 + 5, 1e-9) << "but no less than reading them";
+  EXPECT_NEAR(with_work(Curve{{{8, 100}}}, work, {}).at(1000), 20 + 40 + 1000 * 5, 1e-9) << "nobody measured the roof";
+}
+
 /// Rank 2 takes three times as long, and its prompts have more rows: that it is slow is not what rows take.
 TEST(CostCurvesTest, ASlowRankIsNotASteepCurve) {
   std::vector<ExpertCall> calls;

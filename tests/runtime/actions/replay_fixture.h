@@ -22,9 +22,11 @@ struct KnownRun {
   std::vector<double> slow;                  // [num_workers] times as long; empty: all alike
   std::vector<double> slow_way;              // [num_workers] times as long on their way; empty: all alike
   double sample_us = 0;                      // of each sequence that decodes
+  double publish_us = 0;                     // of a step: its tokens are handed out
   int32_t hot_worker = -1;                   // all rows take its first two experts in three of four steps
   int64_t wiggle_us = 0;                     // by which every other step's own work is longer
   bool rows_are_drafts = false;
+  Zone own_zone = Zone::kAttention;  // of own work
 };
 
 class KnownCapture {
@@ -74,7 +76,7 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
   const auto a = static_cast<uint32_t>(rows);
   const double own = run_.own_us + run_.own_row_us * static_cast<double>(rows) +
                      run_.own_sequence_us * static_cast<double>(sequences) + static_cast<double>(s % 2 * run_.wiggle_us);
-  small_.span(0, Zone::kAttention, now_, now_ + ns(own), a, 0, {s, 0});
+  small_.span(0, run_.own_zone, now_, now_ + ns(own), a, 0, {s, 0});
   now_ += ns(own);
   std::vector<int64_t> asked(static_cast<std::size_t>(run_.num_experts), 0);
   for (int64_t r = 0; r < rows; ++r) {
@@ -123,6 +125,10 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     const double sample = run_.sample_us * static_cast<double>(sequences);
     small_.span(0, Zone::kSample, now_, now_ + ns(sample), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
     now_ += ns(sample);
+  }
+  if (run_.publish_us > 0) {
+    small_.span(0, Zone::kPublish, now_, now_ + ns(run_.publish_us), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
+    now_ += ns(run_.publish_us);
   }
   if (run_.guess_us > 0) {
     const auto rows_each = static_cast<uint32_t>(sequences);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace ferry {
 namespace {
 
@@ -39,6 +42,21 @@ TEST(StepClockTest, RowsOfBothKindsShareWhatAStepTakesOnce) {
   EXPECT_NEAR(clock.seconds(4, 64), 7.8e-3, 1e-9);
 }
 
+/// Experts that sixteen rows touch are touched by further ones, too: those that decode beside a prompt add their rows alone.
+TEST(StepClockTest, ExpertsThatBothKindsAskForAreReadOnce) {
+  ReplayedStep decode, mixed;
+  decode.decode_rows = decode.sequences = 2;
+  decode.parts.own = 3e-3;
+  mixed.decode_rows = mixed.sequences = 1;
+  mixed.prefill_rows = 16;
+  mixed.parts.own = 17e-3;
+  const auto plan = [](double rows, bool) { return std::min(16.0, rows) + 0.05 * rows; };
+  const StepClock clock(std::vector{decode, mixed, decode}, 0, 0, plan);
+  EXPECT_NEAR(clock.seconds(1, 16), 17e-3, 1e-6);
+  EXPECT_LT(clock.seconds(8, 16), 19e-3);
+  EXPECT_GT(clock.seconds(8, 16), 17e-3);
+}
+
 TEST(ScheduleReplayTest, ARequestTakesItsStepsOneAfterTheOther) {
   const auto result = replay_schedule({{.num_prompt = 128, .num_generated = 11}}, options(4, 64), even_clock());
   ASSERT_TRUE(result);
@@ -66,6 +84,23 @@ TEST(ScheduleReplayTest, AFollowerComesWhenTheOtherIsDone) {
                                       options(4, 64), even_clock());
   ASSERT_TRUE(result);
   EXPECT_NEAR(result->end_s, 1 + 2 * (2.6e-3 + 10 * 1.1e-3), 1e-4);
+}
+
+/// Six clients that always wait or run ask for what whole requests were. Those that only came late are as many as they are.
+TEST(ScheduleReplayTest, ClientsAskAgainForWholeRequests) {
+  Timeline timeline{.begin_ns = 0, .end_ns = 1000};
+  const std::vector<ReplayedRequest> seen{{.num_generated = 3, .is_whole = false}, {.num_generated = 20, .arrival_s = 1}};
+  timeline.requests.assign(6, RequestInfo{.arrival_ns = 0, .finished_ns = 1000});
+  const std::vector<ReplayedRequest> list = repeat_clients(timeline, seen);
+  ASSERT_EQ(list.size(), 48u);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    EXPECT_EQ(list[i].num_generated, 20) << i;
+    EXPECT_EQ(list[i].follows, static_cast<int32_t>(i) < 6 ? -1 : static_cast<int32_t>(i) - 6) << i;
+    EXPECT_EQ(list[i].arrival_s, 0) << i;
+  }
+  EXPECT_TRUE(repeat_clients(timeline, {seen.front()}).empty());
+  timeline.requests.assign(6, RequestInfo{.arrival_ns = 600, .finished_ns = 1000});
+  EXPECT_TRUE(repeat_clients(timeline, seen).empty());
 }
 
 TEST(ScheduleReplayTest, WhatCannotBeComesToNothing) {
