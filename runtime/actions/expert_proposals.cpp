@@ -37,6 +37,9 @@ Proposal experts_proposal(const CaptureReplay& replay, Action action) {
       .action = std::move(action)};
 }
 
+/// Whether a job that is started anew knows what its experts are asked for.
+bool knows_loads(const CaptureReplay& replay) { return !replay.setting("--expert-load").empty(); }
+
 /// The fewest copies that bring nearly all that copies can.
 void propose_copies(const CaptureReplay& replay, PlanReplay& model, std::vector<Proposal>& proposals) {
   constexpr double kNearly = 0.9, kDoubt = 0.3;
@@ -47,6 +50,7 @@ void propose_copies(const CaptureReplay& replay, PlanReplay& model, std::vector<
   for (std::size_t i = 0; i < savings.size(); ++i) {
     PlanCase c = replay.costs->captured;
     c.copies = offered_copies()[i].copies;
+    c.knows_loads = knows_loads(replay) || replay.setting("--rebalance", "0") != "0";
     savings[i] = find_balance_saving(replay, model, c, kDoubt);
     most_s = std::max(most_s, savings[i].saving.all_saved_s);
   }
@@ -74,6 +78,7 @@ void propose_spread(const CaptureReplay& replay, PlanReplay& model, std::vector<
   const bool was_given = placement != "auto" && placement != "contiguous";
   PlanCase c = replay.costs->captured;
   c.is_spread = true;
+  c.knows_loads = !was_given || knows_loads(replay);
   const GroupSaving found = find_balance_saving(replay, model, c, kDoubt);
   if (found.group == nullptr) return;
   Proposal p = experts_proposal(replay, {.kind = "placement",

@@ -47,6 +47,23 @@ bool is_shared(const RankCapture& a, const RankCapture& b) {
   return std::ranges::any_of(parse_cores(b.cores), [&](int core) { return mine.contains(core); });
 }
 
+/// Nanoseconds of a reply's work in which others of its exchange were at work, each counted.
+double overlap_of(const Reply& reply, std::span<const Reply> replies) {
+  double sum = 0;
+  for (const Reply& other : replies) {
+    if (other.rank == reply.rank || other.rows == 0) continue;
+    const int64_t from = std::max(reply.arrived_ns, other.arrived_ns), until = std::min(reply.posted_ns, other.posted_ns);
+    sum += static_cast<double>(std::max<int64_t>(0, until - from));
+  }
+  return sum;
+}
+
+double overlap_of(std::span<const Reply> replies) {
+  double sum = 0;
+  for (const Reply& reply : replies) sum += reply.rows > 0 ? overlap_of(reply, replies) : 0;
+  return sum;
+}
+
 /// Of a device whose costs are fitted: where its steps' parts, expert calls and bytes come from.
 class CostFinder {
  public:
@@ -62,6 +79,7 @@ class CostFinder {
   double count_sent_rows() const;
   void find_bytes();
   bool is_saturated() const;
+  double slowing_share() const;
   double busy_share(int32_t rank) const;
   void fit_host();
   void fit_workers();
@@ -157,6 +175,7 @@ void CostFinder::find_bytes() {
   }
   step_planned_.assign(steps_.size(), 0);
   costs_.step_imbalance.assign(steps_.size(), 0);
+  const double slowing = slowing_share();
   for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
     const int32_t step = index.find(exchange.id.step);
     if (step < 0) continue;
@@ -172,11 +191,35 @@ void CostFinder::find_bytes() {
     }
     if (last <= first) continue;
     const auto at = static_cast<std::size_t>(step);
-    const double mean_ns = of_all / std::max(1.0, real(exchange.last - exchange.first));
-    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(last - latest) - mean_ns);
+    const double workers = std::max(1.0, real(exchange.last - exchange.first));
+    // Undisturbed, each would have less to do; at work all the time at once, each is slowed by all others.
+    const double undisturbed_ns = of_all - slowing * overlap_of(exchanges.replies_of(exchange));
+    const double even_ns = std::min(undisturbed_ns, undisturbed_ns / workers / std::max(1e-3, 1 - slowing * (workers - 1)));
+    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(last - latest) - even_ns);
     step_longest_[at] += 1e-9 * static_cast<double>(costs_.is_together ? last - first : longest);
     step_planned_[at] += 1e-9 * std::max(in_turn, static_cast<double>(longest));
   }
+}
+
+/// Of the time in which another worker is at work, what share a worker loses to that, to one core's threads or to memory: by
+/// calls of as much work beside which others had more and less to do.
+double CostFinder::slowing_share() const {
+  constexpr double kMost = 0.5;  // both together then do what one does
+  std::map<std::pair<int32_t, ExchangeId>, double> touched;
+  for (const ExpertCall& call : calls_) touched[{call.rank, call.id}] = call.touched;
+  const ExpertCosts costs = fit_expert_calls(calls_, &ExpertCall::seconds);
+  std::vector<FitPoint> points;
+  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
+    const std::span<const Reply> replies = exchanges.replies_of(exchange);
+    for (const Reply& reply : replies) {
+      const auto found = touched.find({reply.rank, exchange.id});
+      const double work_s = 1e-9 * static_cast<double>(reply.work_ns());
+      if (found == touched.end() || found->second <= 0 || work_s <= 0) continue;
+      const double expected = found->second * costs.expert.at(static_cast<double>(reply.rows) / found->second);
+      points.push_back({{expected, 1, 1e-9 * overlap_of(reply, replies)}, work_s, 1 / (work_s * work_s)});
+    }
+  }
+  return std::min(kMost, fit_nonnegative(points)[2]);
 }
 
 /// Of its host's cores, how many a rank's threads take.

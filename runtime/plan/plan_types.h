@@ -94,11 +94,12 @@ struct PlanCase {
   int64_t workers = 1;  // 0: one process
   int64_t coordinators = 1;
   PlanCopies copies;
-  bool is_spread = false;  // without copies, too; else consecutive slices
-  int64_t batch = 1;       // sequences that decode at once, of all coordinators together
-  int64_t depth = 0;       // tokens behind which prompts begin and sequences decode
-  int64_t context = 64;    // tokens that each sequence that decodes has behind those
-  int64_t prompt = 512;    // tokens of a prompt
+  bool is_spread = false;   // without copies, too; else consecutive slices
+  bool knows_loads = true;  // copies and spread are by what experts are asked for; else as if all were asked for alike
+  int64_t batch = 1;        // sequences that decode at once, of all coordinators together
+  int64_t depth = 0;        // tokens behind which prompts begin and sequences decode
+  int64_t context = 64;     // tokens that each sequence that decodes has behind those
+  int64_t prompt = 512;     // tokens of a prompt
   int64_t prefill_chunk = 2048;
   const std::vector<LayerPlacement>* given = nullptr;  // where experts lie, whatever `copies` and `is_spread` say; outlives it
   bool adds_on_workers = false;                        // --combine fast: a worker sends one row a token back

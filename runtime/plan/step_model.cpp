@@ -314,12 +314,21 @@ StepTimes StepModel::prefill_times(const PlanCase& c, const Holders& holders) {
   return sum;
 }
 
+ExpertLoads StepModel::known_loads(const PlanCase& c) {
+  ExpertLoads loads = loads_of(decode_rows(c.batch), 0, 2);
+  if (c.knows_loads) return loads;
+  loads.num_steps = 1;
+  std::ranges::fill(loads.rows, 1);
+  std::ranges::fill(loads.touched, 1);
+  return loads;
+}
+
 StepModel::Placed StepModel::placed(const PlanCase& c) {
   Placed p;
   if (c.workers == 0) return p;
   const ExpertCost cost = chooser_cost(hosts_.back().alone.expert);
   const std::vector<LayerPlacement> placement =
-      c.given != nullptr ? *c.given : place(loads_of(decode_rows(c.batch), 0, 2), cost, c.workers, c.copies, c.is_spread);
+      c.given != nullptr ? *c.given : place(known_loads(c), cost, c.workers, c.copies, c.is_spread);
   p.held.assign(static_cast<std::size_t>(c.workers), 0);
   for (const LayerPlacement& layer : placement)
     for (std::size_t w = 0; w < layer.size(); ++w) p.held[w] += real(std::ssize(layer[w]));

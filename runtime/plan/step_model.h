@@ -87,6 +87,8 @@ class StepModel {
   StepTimes decode_times(const PlanCase& c, const Holders& holders, PlanResult* result);
   StepTimes share_workers(const PlanCase& c, Layout& layout, const Step& one, PlanResult* result);
   StepTimes prefill_times(const PlanCase& c, const Holders& holders);
+  /// By which experts are placed.
+  ExpertLoads known_loads(const PlanCase& c);
   Placed placed(const PlanCase& c);
   void fill_memory(const PlanCase& c, PlanResult& result) const;
   void fill_death(const PlanCase& c, const Placed& placement, PlanResult& result);

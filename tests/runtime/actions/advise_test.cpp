@@ -267,6 +267,37 @@ TEST(ReplayCostsTest, WaysAndRowsOfWorkersAreTakenApart) {
   EXPECT_NEAR(1e6 * replay.costs->hosts.front().handling.at(0), 40, 1);
 }
 
+/// Two workers that are both at work lose a third of that to each other. With as much work each they are at it all the time, so
+/// that half is gained of what would be if they lost nothing.
+TEST(ReplayCostsTest, WorkersThatSlowEachOtherGainLessFromEvenWork) {
+  for (const double slowing : {1e-6, 1.0 / 3}) {
+    KnownCapture run({.num_workers = 2, .link_us = 5, .slowing = slowing, .hot_worker = 0});
+    for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8 + i % 5, 8 + i % 5);
+    const double uneven_us = run.uneven_us();
+    const ReportInput input(run.take());
+    const CaptureReplay replay(input);
+    ASSERT_TRUE(replay.costs.has_value());
+    double found = 0;
+    for (const double seconds : replay.costs->step_imbalance) found += 1e6 * seconds;
+    EXPECT_GT(found, 0.95 * uneven_us) << slowing;
+    EXPECT_LT(found, slowing < 0.1 ? 1.05 * uneven_us : 0.9 * 2 * uneven_us) << slowing;
+  }
+}
+
+/// A job that is started with copies knows nothing of its experts' load unless it is given one.
+TEST(PlanReplayTest, CopiesAreMadeBlindWhereNoLoadIsKnown) {
+  KnownCapture run({.num_workers = 4, .expert_us = 40, .expert_row_us = 10, .link_us = 5, .hot_worker = 1});
+  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
+  const ReportInput input(run.take());
+  const CaptureReplay replay(input);
+  PlanReplay model(replay);
+  PlanCase c = replay.costs->captured;
+  c.copies = {"12.5%", Redundancy::Kind::kExtraSlots, 0.125};
+  const double known = model.decode_seconds(c, 8);
+  c.knows_loads = false;
+  EXPECT_GT(model.decode_seconds(c, 8), 1.02 * known);
+}
+
 TEST(AdviseTest, SmallPiecesOfPromptsAreFewerAndLarger) {
   KnownCapture run({.num_workers = 0});
   run.info().settings["--prefill-chunk"] = "64";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct KnownRun {
   double link_us = 40;                       // what an exchange takes beside the slowest worker
   std::vector<double> slow;                  // [num_workers] times as long; empty: all alike
   std::vector<double> slow_way;              // [num_workers] times as long on their way; empty: all alike
+  double slowing = 0;                        // of the time in which both of two workers work, what share each loses
   double sample_us = 0;                      // of each sequence that decodes
   double publish_us = 0;                     // of a step: its tokens are handed out
   int32_t hot_worker = -1;                   // all rows take its first two experts in three of four steps
@@ -60,14 +62,31 @@ class KnownCapture {
     return std::move(small_.capture);
   }
   uint32_t num_steps() const { return step_; }
+  /// How much sooner the slower of two workers had been done, were their work even: of all steps.
+  double uneven_us() const { return uneven_us_; }
 
  private:
+  /// Two workers at once, which slow each other down.
+  void slow_down(std::vector<double>& busy) {
+    double& less = *std::min_element(busy.begin() + 1, busy.end());
+    double& more = *std::max_element(busy.begin() + 1, busy.end());
+    const double even = (less + more) / 2 / (1 - run_.slowing);
+    less /= 1 - run_.slowing, more += run_.slowing * less;
+    uneven_us_ += more - even;
+  }
+  /// What the coordinator does next for so long.
+  void work(Zone zone, double us, int64_t rows) {
+    if (us <= 0) return;
+    small_.span(0, zone, now_, now_ + ns(us), static_cast<uint32_t>(rows), 0, {step_ - 1, kNoLayer});
+    now_ += ns(us);
+  }
   static uint64_t ns(double us) { return static_cast<uint64_t>(us * 1000 + 0.5); }
 
   const KnownRun run_;
   SmallCapture small_;
   uint64_t now_ = 1000;
   uint32_t step_ = 0;
+  double uneven_us_ = 0;
 };
 
 inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
@@ -97,6 +116,7 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     busy[w] += run_.expert_us + run_.expert_row_us * static_cast<double>(n);
     worker_rows[w] += static_cast<uint32_t>(n), ++touched[w];
   }
+  if (run_.slowing > 0) slow_down(busy);
   if (run_.num_workers == 0) {
     small_.span(0, Zone::kGroupedGateUp, now_, now_ + ns(busy[0]), worker_rows[0], touched[0], {s, 0});
     now_ += ns(busy[0]);
@@ -119,17 +139,9 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
       now_ = seen;
     }
   }
-  small_.span(0, Zone::kLmHead, now_, now_ + ns(run_.head_us), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
-  now_ += ns(run_.head_us);
-  if (run_.sample_us > 0) {
-    const double sample = run_.sample_us * static_cast<double>(sequences);
-    small_.span(0, Zone::kSample, now_, now_ + ns(sample), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
-    now_ += ns(sample);
-  }
-  if (run_.publish_us > 0) {
-    small_.span(0, Zone::kPublish, now_, now_ + ns(run_.publish_us), static_cast<uint32_t>(sequences), 0, {s, kNoLayer});
-    now_ += ns(run_.publish_us);
-  }
+  work(Zone::kLmHead, run_.head_us, sequences);
+  work(Zone::kSample, run_.sample_us * static_cast<double>(sequences), sequences);
+  work(Zone::kPublish, run_.publish_us, sequences);
   if (run_.guess_us > 0) {
     const auto rows_each = static_cast<uint32_t>(sequences);
     const uint64_t attended = now_ + ns(run_.guess_us), guessed = attended + ns(1);
