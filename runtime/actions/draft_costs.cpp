@@ -1,7 +1,11 @@
 #include "runtime/actions/draft_costs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "runtime/actions/nonnegative_fit.h"
 
@@ -34,8 +38,16 @@ std::optional<OwnWork> by_unlike_steps(const CaptureReplay& replay, const StepGr
   return OwnWork{.fixed = fixed + sequences * of_sequence, .of_row = of_row};
 }
 
+/// Whether products are made in tiles, which take as long for one row as for sixteen: AMX multiplies at 2 and more TFLOP/s on
+/// each core, vectors at 0.1 to 0.4.
+bool has_tiles(const CaptureReplay& replay) {
+  constexpr double kLeast = 1e12;
+  const double threads = std::max(1, replay.input.capture.ranks.front().num_threads);
+  return replay.input.capture.info.flops_per_s / threads >= kLeast;
+}
+
 /// From what operators do. Reading keys is told for one row of each sequence by the layer that guesses; where nobody guesses,
-/// it takes as long for any number of rows of the same sequences.
+/// it takes as long for few rows of the same sequences if they make one tile, else each row its share.
 std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& group, double sequences) {
   PartWork sum;
   double keys = 0, guessed = 0, num_guessed = 0;
@@ -51,7 +63,8 @@ std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& 
   const PartWork work{
       .rows = sum.rows / count, .all = sum.all / count, .weights = sum.weights / count, .once = sum.once / count};
   keys /= count;
-  const double of_one = num_guessed > 0 ? std::min(keys, guessed / num_guessed) : keys;
+  const double of_rows = has_tiles(replay) ? keys : keys * std::min(1.0, count * sequences / sum.rows);
+  const double of_one = num_guessed > 0 ? std::min(keys, guessed / num_guessed) : of_rows;
   if (work.rows <= sequences) return {};
   Curve own{{{0, 0}, {work.rows, 0}}};
   if (work.all > 0) own = with_work(Curve{{{work.rows, work.all}}}, work, replay.costs->own_roof);
@@ -61,6 +74,49 @@ std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& 
 }
 
 }  // namespace
+
+TouchedExperts::TouchedExperts(const CaptureReplay& replay, const StepGroup& group)
+    : replay_(replay), top_k_(static_cast<double>(replay.input.capture.info.model.top_k)) {
+  std::map<std::size_t, std::pair<double, std::set<int32_t>>> steps;  // touched in all layers, and those
+  for (const std::size_t i : group.steps) steps[replay.steps[i].index];
+  double seen = 0;
+  for (const ExpertCall& call : replay.calls) {
+    const auto found = steps.find(call.step);
+    if (found == steps.end()) continue;
+    found->second.first += call.touched, found->second.second.insert(call.layer);
+    seen += call.touched;
+  }
+  const auto of_pool = [&](double pool) {
+    double sum = 0;
+    for (const auto& [step, touched] : steps)
+      sum += static_cast<double>(touched.second.size()) * alike(replay.steps[step].rows(), pool);
+    return sum;
+  };
+  double less = top_k_, more = static_cast<double>(replay.input.capture.info.expert_rank.size());
+  if (seen <= 0 || more <= less) return;
+  for (int round = 0; round < 40; ++round) (of_pool((less + more) / 2) < seen ? less : more) = (less + more) / 2;
+  pool_ = (less + more) / 2;
+}
+
+double TouchedExperts::alike(double rows, double pool) const { return pool * (1 - std::pow(1 - top_k_ / pool, rows)); }
+
+double TouchedExperts::drawn(double rows) const {
+  double touched = 0, layers = 0;
+  for (const std::vector<int64_t>& counts : replay_.input.capture.info.expert_tokens) {
+    double all = 0;
+    for (const int64_t count : counts) all += static_cast<double>(count);
+    if (all <= 0) continue;
+    layers += 1;
+    for (const int64_t count : counts)
+      touched += 1 - std::pow(1 - std::min(1.0, top_k_ * static_cast<double>(count) / all), rows);
+  }
+  return layers > 0 ? touched / layers : 0;
+}
+
+double TouchedExperts::share_of_drawn(double rows) const {
+  const double all = drawn(rows);
+  return pool_ > 0 && all > 0 ? std::min(1.0, alike(rows, pool_) / all) : 1;
+}
 
 std::vector<PlanHost> with_rows_of(const CaptureReplay& replay, const StepGroup& group, double sequences) {
   std::vector<PlanHost> hosts = replay.costs->hosts;

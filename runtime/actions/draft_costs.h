@@ -12,4 +12,21 @@ namespace ferry {
 /// one row of each; elsewhere the hosts are as they were.
 std::vector<PlanHost> with_rows_of(const CaptureReplay& replay, const StepGroup& group, double sequences);
 
+/// How many experts rows of a step touch, were as many as these all that rows ever ask for, all alike: rows of one text ask for
+/// what those before them did. By the group's steps.
+class TouchedExperts {
+ public:
+  TouchedExperts(const CaptureReplay& replay, const StepGroup& group);
+  /// Of what rows touch that are drawn by how often each expert was asked for, each by itself, what share that is.
+  double share_of_drawn(double rows) const;
+
+ private:
+  double drawn(double rows) const;
+  double alike(double rows, double pool) const;
+
+  const CaptureReplay& replay_;
+  double top_k_;
+  double pool_ = 0;  // experts; 0: not known
+};
+
 }  // namespace ferry

@@ -104,6 +104,12 @@ double mean_over_tries(double sequences, double tried, std::size_t num_drafts, S
   return share > 0 ? (1 - share) * of_count(fewer) + share * of_count(fewer + 1) : of_count(fewer);
 }
 
+/// Of a step, whose rows ask for fewer experts than rows that are drawn one by one.
+double seconds_of_rows(PlanReplay& model, const TouchedExperts& touched, const PlanCase& c, double rows) {
+  const StepTimes times = model.decode_times(c, std::llround(rows));
+  return times.sum() - (1 - touched.share_of_drawn(rows)) * (times.experts + times.imbalance);
+}
+
 struct DraftSteps {
   double steps = 0, sequences = 0, rows = 0, seconds = 0, draft_s = 0;
 };
@@ -128,13 +134,14 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
                           .tried = std::min(1.0, (captured_rows - 1) / static_cast<double>(now->count)),
                           .count = static_cast<std::size_t>(now->count)};
   PlanReplay model(replay, with_rows_of(replay, *group, sequences));
+  const TouchedExperts touched(replay, *group);
   const auto tokens_of = [&](std::size_t num_drafts) { return text.tokens(num_drafts); };
   const auto seconds_of = [&](std::size_t drafts) {
     const auto num_drafts = static_cast<double>(drafts);
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
     return mean_over_tries(sequences, text.tried_share(drafts), drafts,
-                           [&](double rows) { return model.decode_seconds(c, std::llround(rows)); }) +
+                           [&](double rows) { return seconds_of_rows(model, touched, c, rows); }) +
            replay.tokens_s(sequences * tokens_of(drafts)) +
            all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };

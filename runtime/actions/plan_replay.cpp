@@ -86,11 +86,13 @@ StepTimes PlanReplay::times(const StepGroup& group, PlanCase c) {
   return sum;
 }
 
-double PlanReplay::decode_seconds(PlanCase c, int64_t batch) {
+StepTimes PlanReplay::decode_times(PlanCase c, int64_t batch) {
   c.batch = std::max<int64_t>(1, batch);
   c.prompt = c.prefill_chunk = c.context = 1;
-  return model_.decode(c).sum();
+  return model_.decode(c);
 }
+
+double PlanReplay::decode_seconds(PlanCase c, int64_t batch) { return decode_times(std::move(c), batch).sum(); }
 
 double PlanReplay::prefill_seconds(PlanCase c, int64_t rows) {
   c.batch = c.context = 1;

@@ -51,6 +51,7 @@ class PlanReplay {
   /// Of one step that decodes so many rows, without guesses and choosing tokens, and of one that computes so many of a prompt.
   double decode_seconds(PlanCase c, int64_t batch);
   double prefill_seconds(PlanCase c, int64_t rows);
+  StepTimes decode_times(PlanCase c, int64_t batch);
   /// In the one that was captured.
   double captured_seconds(const StepGroup& group);
   /// By how much that is off what was captured, as a share.

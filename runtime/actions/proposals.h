@@ -44,6 +44,10 @@ GroupSaving find_group_saving(const CaptureReplay& replay, PlanReplay& captured,
 /// saved than was lost to that.
 GroupSaving find_balance_saving(const CaptureReplay& replay, PlanReplay& model, const PlanCase& c, double doubt);
 
+/// Bytes of all weights that `--quantize` makes smaller; those that caches hold are not read from memory.
+double quantized_bytes(const CaptureInfo& info);
+inline constexpr double kCachedBytes = 64e6;
+
 // Each proposes what it knows of. `replay` has steps.
 void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals);
 void propose_experts(const CaptureReplay& replay, const std::vector<Finding>& findings, std::vector<Proposal>& proposals);

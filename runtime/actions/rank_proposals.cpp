@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "profiler/own_cores.h"
 #include "profiler/report/findings/format.h"
+#include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/command_change.h"
 #include "runtime/actions/proposals.h"
 
@@ -57,6 +59,27 @@ GroupSaving find_alone_saving(const CaptureReplay& replay, double doubt) {
   return best;
 }
 
+/// Of each step, what more threads save: operators are shared out where that takes less than it saves.
+std::vector<double> saved_by_threads(const CaptureReplay& replay, double from, double to) {
+  constexpr double kParallel = 0.95;  // of an operator's time on one thread
+  constexpr double kOfMemory = 0.7;   // of those that read more weights than caches hold: all cores share memory
+  constexpr double kHandOver = 2e-6;  // seconds, for each time that threads double
+  const CaptureInfo& info = replay.input.capture.info;
+  const bool is_cached = quantized_bytes(info) < kCachedBytes;
+  const auto share = [](double parallel, double threads) { return 1 - parallel + parallel / threads; };
+  const double hand_over = kHandOver * std::log2(to / from);
+  std::vector<double> saved(replay.steps.size(), 0);
+  for_each_step_slice(replay.input.timeline, [&](std::size_t i, const Slice& slice) {
+    if (zone_info(slice.zone).kind != ZoneKind::kCompute) return;
+    const OperatorFacts* facts = find_operator(info.model.operators, slice.zone);
+    const bool reads = facts != nullptr && facts->factors != Factors::kNone && facts->bytes.fixed + facts->bytes.per_b > 0;
+    const double parallel = reads && !is_cached ? kOfMemory : kParallel;
+    const double seconds = 1e-9 * static_cast<double>(slice.self_ns);
+    saved[i] += std::max(0.0, seconds * (1 - share(parallel, to) / share(parallel, from)) - hand_over);
+  });
+  return saved;
+}
+
 }  // namespace
 
 void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
@@ -85,7 +108,6 @@ void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals
 }
 
 void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
-  constexpr double kParallel = 0.7;  // of what steps compute: the rest is one thread's, or memory's, or others have the core
   constexpr double kDoubt = 0.4;
   const Capture& capture = replay.input.capture;
   const RankCapture& own = capture.ranks.front();
@@ -97,13 +119,12 @@ void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposa
     const std::set<int> theirs = parse_cores(other.cores);
     if (theirs.empty() || std::ranges::any_of(theirs, [&](int core) { return cores.contains(core); })) return;
   }
-  const double left = 1 - kParallel + kParallel * num_threads / num_cores;
+  const std::vector<double> saved_by_step = saved_by_threads(replay, num_threads, num_cores);
   GroupSaving best;
   double all_saved_s = 0;
   for (const StepGroup& group : replay.groups) {
-    double computing = 0;
-    for (const std::size_t i : group.steps) computing += replay.steps[i].parts.sum() - replay.steps[i].parts.exchange;
-    const double saved = computing * (1 - left);
+    double saved = 0;
+    for (const std::size_t i : group.steps) saved += saved_by_step[i];
     all_saved_s += saved;
     if (best.group != nullptr && saved <= best.saving.before_s - best.saving.after_s) continue;
     best.group = &group;
@@ -129,7 +150,8 @@ void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposa
                  .to = to,
                  .command = changed_command(capture.info, "--threads", to),
                  .metric = best.group->metric,
-                 .assumes = "the cores are nobody else's, and seven tenths of what steps compute are shared out over threads"}};
+                 .assumes = "the cores are nobody else's; handing an operator to all threads takes 2 us for each time that "
+                            "they double"}};
   if (set_saving(p.action, best.group->tokens_per_s(), true, best.saving)) proposals.push_back(std::move(p));
 }
 

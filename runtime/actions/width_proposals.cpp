@@ -34,17 +34,6 @@ bool is_quantized(const OperatorFacts& facts) {
   }
 }
 
-/// Bytes of all weights that `--quantize` makes smaller.
-double weight_bytes(const CaptureInfo& info) {
-  double sum = 0;
-  for (const OperatorFacts& facts : info.model.operators) {
-    if (!is_quantized(facts)) continue;
-    const auto experts = static_cast<double>(info.expert_rank.size());
-    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
-  }
-  return sum;
-}
-
 /// Of a group's steps: how long ranks computed with such weights, were they read alone, as a share of what that took.
 struct Reading {
   double seconds = 0;  // of those operators, as far as steps wait for them
@@ -88,13 +77,22 @@ double passing_s(const Width& width, const Reading& reading, const CaptureInfo& 
 
 }  // namespace
 
+double quantized_bytes(const CaptureInfo& info) {
+  double sum = 0;
+  for (const OperatorFacts& facts : info.model.operators) {
+    if (!is_quantized(facts)) continue;
+    const auto experts = static_cast<double>(info.expert_rank.size());
+    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
+  }
+  return sum;
+}
+
 void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
   constexpr double kBound = 0.4;  // of the roof, from which on an operator is taken to wait for memory
   constexpr double kDoubt = 0.35;
-  constexpr double kCached = 64e6;  // bytes: weights that caches hold are not read from memory
   const CaptureInfo& info = replay.input.capture.info;
   if (replay.setting("--quantize", "none") != "none" || info.model.dtype != "bf16" || info.read_bytes_per_s <= 0) return;
-  if (weight_bytes(info) < kCached) return;
+  if (quantized_bytes(info) < kCachedBytes) return;
   for (const RankCapture& rank : replay.input.capture.ranks)
     if (!rank.device.name.empty()) return;
   for (const StepGroup& group : replay.groups) {

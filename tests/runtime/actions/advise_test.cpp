@@ -110,8 +110,21 @@ TEST(AdviseTest, ThreadsThatAreMissingAreNamed) {
   const Action* action = find_action(findings, "threads");
   ASSERT_NE(action, nullptr) << all_actions(findings);
   EXPECT_EQ(action->to, "2");
-  EXPECT_NEAR(action->after / action->before, 1 / 0.65, 1e-6);
+  const double all = 100 + 80 + 30 + 16 * 20 + 16 * 2;  // three operators, each handed to both threads in 2 us
+  EXPECT_NEAR(action->after / action->before, all / (all * (0.05 + 0.95 / 2) + 3 * 2), 1e-3);
   EXPECT_EQ(action->command, "build/ferry serve --model m --threads 2");
+}
+
+/// Handing an operator of 40 us to sixteen threads takes 8, and one of 5 us is not handed to any.
+TEST(AdviseTest, ShortOperatorsAreNotSharedOut) {
+  KnownCapture run({.num_workers = 0, .own_us = 40, .own_row_us = 0, .head_us = 5, .expert_us = 5, .expert_row_us = 0});
+  for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 1, 1);
+  run.rank(0).cores = "0-15";
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "threads");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  const double share = 0.05 + 0.95 / 16;
+  EXPECT_NEAR(action->after / action->before, 55 / (5 + std::min(10.0, 10 * share + 8) + 40 * share + 8), 1e-3);
 }
 
 /// A step of 4 sequences, of which the first `drafting` try as many drafts.
@@ -234,6 +247,35 @@ TEST(DraftCostsTest, WeightsAreReadOnceForAllRows) {
     run.small().span(0, Zone::kInProjZ, begin, begin + 150'000, 8, 0, {run.num_steps() - 1, 0});
   }
   EXPECT_NEAR(own_us_of_four(run.take(), 36), 150 + 150 * 36 / 8.0, 2);
+}
+
+/// All own work reads keys, for two rows of each sequence: where products are made in tiles, one row takes as long.
+TEST(DraftCostsTest, ATileTakesAsLongForOneRow) {
+  for (const double flops_per_s : {0.3e12, 2.5e12}) {
+    KnownCapture run({.num_workers = 0, .own_us = 0, .own_row_us = 50});
+    run.info().flops_per_s = flops_per_s;
+    run.info().model.operators = {{.zone = Zone::kInProjZ, .factors = Factors::kValues, .bytes = {.fixed = 1e3}}};
+    for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 4);
+    EXPECT_NEAR(own_us_of_four(run.take(), 4), flops_per_s > 1e12 ? 400 : 200, 2) << flops_per_s;
+  }
+}
+
+/// In three of four rows the same two experts of sixteen: steps of four rows touch fewer than rows would that are drawn one by
+/// one, and so do steps of more.
+TEST(DraftCostsTest, RowsOfOneTextAskForTheSameExperts) {
+  KnownCapture run({.num_workers = 0, .hot_worker = 0});
+  for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 4, 2);
+  ReportInput input(run.take());
+  const CaptureReplay any(input);
+  double touched = 0;
+  for (const ExpertCall& call : any.calls) touched += call.touched / static_cast<double>(any.calls.size());
+  const TouchedExperts experts(any, any.groups.front());
+  double drawn = 0, all = 0;
+  for (const int64_t count : input.capture.info.expert_tokens[0]) all += static_cast<double>(count);
+  for (const int64_t count : input.capture.info.expert_tokens[0])
+    drawn += 1 - std::pow(1 - std::min(1.0, 2 * static_cast<double>(count) / all), 4);
+  EXPECT_NEAR(experts.share_of_drawn(4), std::min(1.0, touched / drawn), 1e-3);
+  EXPECT_LT(experts.share_of_drawn(32), 1);
 }
 
 /// Who waits for tokens is woken once, however many there are.
