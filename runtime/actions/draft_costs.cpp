@@ -38,14 +38,6 @@ std::optional<OwnWork> by_unlike_steps(const CaptureReplay& replay, const StepGr
   return OwnWork{.fixed = fixed + sequences * of_sequence, .of_row = of_row};
 }
 
-/// Whether products are made in tiles, which take as long for one row as for sixteen: AMX multiplies at 2 and more TFLOP/s on
-/// each core, vectors at 0.1 to 0.4.
-bool has_tiles(const CaptureReplay& replay) {
-  constexpr double kLeast = 1e12;
-  const double threads = std::max(1, replay.input.capture.ranks.front().num_threads);
-  return replay.input.capture.info.flops_per_s / threads >= kLeast;
-}
-
 /// From what operators do. Reading keys is told for one row of each sequence by the layer that guesses; where nobody guesses,
 /// it takes as long for few rows of the same sequences if they make one tile, else each row its share.
 std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& group, double sequences) {
@@ -63,7 +55,7 @@ std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& 
   const PartWork work{
       .rows = sum.rows / count, .all = sum.all / count, .weights = sum.weights / count, .once = sum.once / count};
   keys /= count;
-  const double of_rows = has_tiles(replay) ? keys : keys * std::min(1.0, count * sequences / sum.rows);
+  const double of_rows = has_tiles(replay.input) ? keys : keys * std::min(1.0, count * sequences / sum.rows);
   const double of_one = num_guessed > 0 ? std::min(keys, guessed / num_guessed) : of_rows;
   if (work.rows <= sequences) return {};
   Curve own{{{0, 0}, {work.rows, 0}}};

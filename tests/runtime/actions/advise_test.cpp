@@ -260,6 +260,24 @@ TEST(DraftCostsTest, ATileTakesAsLongForOneRow) {
   }
 }
 
+/// Two layers of 1 GFLOP a row: products of many rows come to 0.8 of what vectors multiply at most, and to 0.2 of tiles.
+TEST(ReplayCostsTest, TilesComeToLessOfTheirRoof) {
+  for (const double flops_per_s : {0.5e12, 4e12}) {
+    KnownCapture run({.num_workers = 0});
+    run.info().flops_per_s = flops_per_s;
+    run.info().model.operators = {{.zone = Zone::kInProjZ,
+                                   .num_layers = 2,
+                                   .factors = Factors::kValues,
+                                   .flop = {.per_row = 1e9},
+                                   .bytes = {.fixed = 1e3}}};
+    for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 4);
+    const ReportInput input(run.take());
+    const CaptureReplay replay(input);
+    ASSERT_TRUE(replay.costs.has_value());
+    EXPECT_NEAR(replay.costs->own_roof.row, 2e9 / (flops_per_s > 1e12 ? 0.8e12 : 0.4e12), 1e-9) << flops_per_s;
+  }
+}
+
 /// In three of four rows the same two experts of sixteen: steps of four rows touch fewer than rows would that are drawn one by
 /// one, and so do steps of more.
 TEST(DraftCostsTest, RowsOfOneTextAskForTheSameExperts) {
