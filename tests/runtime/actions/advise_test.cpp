@@ -344,6 +344,21 @@ TEST(ReplayCostsTest, WorkersThatSlowEachOtherGainLessFromEvenWork) {
   }
 }
 
+/// The worker with less to do gets its rows 40 us later: by as much less the other would be done sooner, were both even.
+TEST(ReplayCostsTest, EvenWorkDoesNotBeginSooner) {
+  std::vector<double> found;
+  for (const double way : {1.0, 5.0}) {
+    KnownCapture run({.num_workers = 2, .expert_row_us = 20, .link_us = 20, .slow_way = {1, way}, .hot_worker = 0});
+    for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
+    const ReportInput input(run.take());
+    const CaptureReplay replay(input);
+    ASSERT_TRUE(replay.costs.has_value());
+    found.push_back(0);
+    for (const double seconds : replay.costs->step_imbalance) found.back() += 1e6 * seconds;
+  }
+  EXPECT_NEAR(found[0] - found[1], 200 * 40, 0.05 * 200 * 40);
+}
+
 /// A job that is started with copies knows nothing of its experts' load unless it is given one.
 TEST(PlanReplayTest, CopiesAreMadeBlindWhereNoLoadIsKnown) {
   KnownCapture run({.num_workers = 4, .expert_us = 40, .expert_row_us = 10, .link_us = 5, .hot_worker = 1});
