@@ -56,7 +56,6 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
   has_prefill_ = !prefill.empty() || decode.empty();
   if (plan && !decode.empty()) decode_ = continued(std::move(decode_), largest(decode), true, 0, plan);
   if (plan && !prefill.empty()) prefill_ = continued(std::move(prefill_), largest(prefill), false, least_row_s, plan);
-  fixed_s_ = std::min(decode_.at(0), prefill_.at(0));
   double measured = 0, predicted = 0;
   for (const ReplayedStep& step : steps) {
     if (step.prefill_rows == 0 || step.decode_rows == 0) continue;

@@ -24,13 +24,10 @@ class StepClock {
 
   /// Of so many sequences that decode, each with as many rows as they had on average: drafts may be among them.
   double seconds(double num_decoding, double prefill_rows) const;
-  /// What a step takes that has no rows to speak of.
-  double fixed_s() const { return fixed_s_; }
 
  private:
   Curve decode_, prefill_;
   bool has_prefill_ = true;  // else a prompt's rows take what as many that decode do
-  double fixed_s_ = 0;
   double mixed_factor_ = 1;  // measured mixed steps over what this predicts of them
   double rows_per_sequence_ = 1;
   double gap_s_;
