@@ -85,7 +85,8 @@ function readReport() {
   return {
     title: json.title,
     findings: json.findings,
-    tables: new Map(json.tables.map((table) => [table.id, new Table(table)])),
+    tables: new Map(json.tables.filter(({rows}) => rows.length > 0).map((table) => [table.id, new Table(table)])),
+    emptyTables: json.tables.filter(({rows}) => rows.length === 0).map(({title}) => title),
     timelines: json.timelines,
     files: json.files ?? [],
   };

@@ -19,15 +19,16 @@ function makeFile(name) {
   return h("li", {}, h("a", {href: name, download: name.endsWith("/") ? null : name}, name), ` ${what}`);
 }
 
-/** `files`: what lay there when the page was written. */
-function makeFiles(files) {
+/** What lay there when the page was written, and what has no section because there is nothing to show. */
+function makeFiles({files, emptyTables}) {
   return h(
       "section", {id: "files", "aria-labelledby": "files-title"}, h("h2", {id: "files-title"}, "Files beside this page"),
       h("ul", {class: "files"}, files.map(makeFile)),
       h("p", {class: "note"},
         "To see the whole run: open Perfetto's UI (ui.perfetto.dev), choose \u201cOpen trace file\u201d and trace.pftrace; the " +
             "file is read in the browser and sent nowhere. Large captures have no trace.json; ferry trace export DIR writes " +
-            "every file."));
+            "every file."),
+      emptyTables.length ? h("p", {class: "note", id: "empty-tables"}, `Nothing of this capture is in: ${emptyTables.join(", ")}.`) : null);
 }
 
 /** The link to a table's CSV. */

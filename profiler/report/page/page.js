@@ -1,4 +1,4 @@
-// Puts the page together: the findings first, then a section for every table, with its picture where there is one.
+// Puts the page together: the findings first, then a section for every table that has rows, with its picture where there is one.
 
 const PICTURES = {
   critical_path: drawPathBars,
@@ -30,7 +30,7 @@ function sectionId(table) { return `view-${table.id.replace(/[^A-Za-z0-9_-]/g, "
 
 /** The picture, or null where the table has not what it needs: then the table speaks for itself. */
 function drawPicture(table, report) {
-  if (table.rows.length === 0 || !Object.hasOwn(PICTURES, table.id)) return null;
+  if (!Object.hasOwn(PICTURES, table.id)) return null;
   try {
     return PICTURES[table.id](table, report);
   } catch (error) {
@@ -78,7 +78,7 @@ function makePage() {
   const findings =
       h("section", {id: "findings", "aria-labelledby": "findings-title"}, h("h2", {id: "findings-title"}, "Findings"),
         makeFindings(report));
-  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report)), makeFiles(report.files)];
+  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report)), makeFiles(report)];
   const panel = makeStepPanel(report.timelines);
   if (panel) sections.splice(sections.findIndex(({id}) => id === "view-step") + 1 || 1, 0, panel.element);
   main.replaceChildren(h("h1", {}, report.title), ...sections);

@@ -92,9 +92,6 @@ class TableView {
     const rows = document.createDocumentFragment();
     for (; this.shown < to; ++this.shown) rows.append(this.makeRow(this.table.rows[this.order[this.shown]]));
     this.body.append(rows);
-    if (this.order.length === 0) {
-      this.body.append(h("tr", {}, h("td", {class: "none", colspan: String(this.table.columns.length)}, "none")));
-    }
     const rest = this.order.length - this.shown;
     this.more.hidden = rest === 0;
     this.more.textContent = rest <= MORE_ROWS ? `Show all ${groupDigits(this.order.length)} rows` :
