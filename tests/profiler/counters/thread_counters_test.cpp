@@ -16,6 +16,9 @@
 namespace ferry {
 namespace {
 
+/// Few machines tell of what comes behind them.
+constexpr std::size_t kNumToldByAll = static_cast<std::size_t>(Counter::kDramEnergy) + 1;
+
 constexpr int kPages = 300;
 
 /// Faults of the test itself beside those that it makes: `usual`, and with AddressSanitizer those of its shadow.
@@ -224,7 +227,7 @@ TEST(CounterRecorder, KeepsWhatThreadsDidUntilTheEnd) {
   ASSERT_FALSE(capture.readings.empty());
   EXPECT_EQ(capture.readings[0].step, 4U);
   EXPECT_EQ(capture.readings[0].begin, 10U);
-  EXPECT_EQ(capture.sources.size(), kNumCounters) << "of each counter something is said";
+  EXPECT_GE(capture.sources.size(), kNumToldByAll) << "of each counter something is said";
   EXPECT_EQ(capture.num_lost, 0U);
   EXPECT_EQ(recorder.end(40), CounterCapture{});
 }
@@ -274,9 +277,17 @@ TEST(CounterRecorder, ACaptureThatEndsBeforeAnythingIsOpenSaysSo) {
   recorder.begin(own, 100);
   const CounterCapture capture = recorder.end(30);
   EXPECT_TRUE(capture.readings.empty());
-  ASSERT_EQ(capture.sources.size(), kNumCounters);
+  ASSERT_EQ(capture.sources.size(), kNumToldByAll);
   for (const CounterSource& source : capture.sources) EXPECT_NE(source.absent.find("over before"), std::string::npos);
   EXPECT_FALSE(recorder.open_next(40)) << "there is nothing to open any more";
+}
+
+TEST(CounterRecorder, WhatFewMachinesTellOfIsNotMissed) {
+  CounterRecorder recorder;
+  recorder.begin({}, 100);
+  open_all(recorder, 10);
+  for (const CounterSource& source : recorder.end(30).sources)
+    EXPECT_TRUE(source.counter <= Counter::kDramEnergy || source.absent.find("over before") == std::string::npos);
 }
 
 TEST(CounterRecorder, CountersOfACaptureThatHasEndedAreNotTheNextOnes) {
@@ -293,7 +304,7 @@ TEST(CounterRecorder, CountersOfACaptureThatHasEndedAreNotTheNextOnes) {
     std::size_t num_of_thread = 0;
     for (const CounterReading& reading : ended.readings) num_of_thread += reading.tid == gettid() ? 1 : 0;
     EXPECT_LE(num_of_thread, 1U) << "its counters were opened twice";
-    EXPECT_EQ(ended.sources.size(), kNumCounters);
+    EXPECT_GE(ended.sources.size(), kNumToldByAll);
   }
   ends = true;
   opener.join();
