@@ -76,6 +76,8 @@ void check_steps(const Timeline& timeline, const StepRange& wanted) {
 /// Tables and timelines of a capture, beside it; the tables also here. A kept step of an archive has no folder for files.
 void report(const std::filesystem::path& directory, const StepRange& steps) {
   if (std::filesystem::is_regular_file(directory)) {
+    if (!directory.string().ends_with(kSegmentEnding))
+      throw_invalid(directory.string() + " is no capture; allowed: the folder of one, or a kept step (" + kSegmentEnding + ")");
     const ReportInput input(read_segment(directory));
     check_steps(input.timeline, steps);
     const std::vector<Finding> findings = find_and_advise(input);

@@ -363,6 +363,9 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
 Capture read_capture(const std::filesystem::path& directory) {
   Capture capture;
   const std::filesystem::path info_path = directory / "capture.json";
+  std::error_code code;
+  if (!std::filesystem::exists(info_path, code))
+    throw Error(ErrorCode::kNotFound, directory.string() + " holds no capture; allowed: a folder with a capture.json");
   capture.info = decode_capture_info(read_text_file(info_path, kCaptureJson.bytes), info_path.string());
   for (int32_t r = 0; r < capture.info.world_size; ++r) {
     const std::filesystem::path path = rank_file(directory, r);

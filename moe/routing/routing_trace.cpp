@@ -185,7 +185,11 @@ RoutingTrace decode_routing_trace(std::span<const std::byte> bytes, const std::s
 
 RoutingTrace read_routing_trace(const std::filesystem::path& path) {
   std::error_code code;
-  const std::filesystem::path file = std::filesystem::is_directory(path, code) ? path / kRoutingFile : path;
+  const bool is_folder = std::filesystem::is_directory(path, code);
+  const std::filesystem::path file = is_folder ? path / kRoutingFile : path;
+  if (is_folder && !std::filesystem::exists(file, code))
+    throw Error(ErrorCode::kNotFound, path.string() + " holds no " + kRoutingFile +
+                                          "; allowed: a capture with --trace-routing, or a file of routing");
   const std::string bytes = read_text_file(file, kRoutingBytesMax);
   return decode_routing_trace(std::as_bytes(std::span(bytes)), file.string());
 }

@@ -171,9 +171,9 @@ ParseResult parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ArgumentMismatch& error) {
     return refuse_count(error.what());
   } catch (const CLI::ExtrasError&) {
-    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse_extras(app);
+    return lacks_command(app) ? refuse_command(app, argc, argv) : refuse_extras(app);
   } catch (const CLI::ParseError& error) {
-    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
+    return lacks_command(app) ? refuse_command(app, argc, argv) : refuse(error.what());
   }
   read_environment(options);
   const bool serves = options.command == Command::kServe || options.command == Command::kBatch;

@@ -29,18 +29,31 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// The command that was recognised last.
+const CLI::App& innermost(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
 }  // namespace
 
 ParseResult refuse(const std::string& message) {
   return {.options = std::nullopt, .message = one_line(message), .exit_code = 2};
 }
 
+bool lacks_command(const CLI::App& app) { return innermost(app).get_require_subcommand_min() > 0; }
+
 ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App& asked = innermost(app);
   std::string allowed;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* sub : asked.get_subcommands([](const CLI::App*) { return true; }))
     allowed += (allowed.empty() ? "" : ", ") + sub->get_name();
-  const std::string given = argc > 1 ? "'" + std::string(argv[1]) + "' is not a command" : "a command is missing";
-  return refuse(given + "; allowed: " + allowed + " (ferry --help)");
+  const bool is_first = &asked == &app;
+  const std::string whole = is_first ? app.get_name() : app.get_name() + " " + asked.get_name();
+  const int at = is_first ? 1 : 2;
+  const std::string given = argc > at ? "'" + std::string(argv[at]) + "' is not a command" : "a command is missing";
+  return refuse(given + (is_first ? "" : " behind " + whole) + "; allowed: " + allowed + " (" + whole + " --help)");
 }
 
 ParseResult refuse_count(const std::string& text) { return refuse(reword(text)); }

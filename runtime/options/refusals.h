@@ -13,7 +13,9 @@ class App;
 namespace ferry {
 
 ParseResult refuse(const std::string& message);
-/// A command line without a known command.
+/// Whether a command is missing, or another of its words, where one has to be.
+bool lacks_command(const CLI::App& app);
+/// A command line of which that is so.
 ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv);
 /// A value that is missing or given twice. `text` is CLI11's, which shows types and counts of its own.
 ParseResult refuse_count(const std::string& text);

@@ -169,6 +169,12 @@ class BenchTest(Folder):
             done = subprocess.run([FERRY, *map(str, arguments)], capture_output=True, text=True, timeout=60)
             self.assertIn(done.returncode, (1, 2))
             self.assertRegex(done.stderr, r"\Aferry: error: [^\n]+\n\Z")
+        for arguments, said in ((["report", self.folder], "holds no capture; allowed: a folder with a capture.json"),
+                                (["report", taken / "capture.json"], "is no capture; allowed: the folder of one, or a kept step"),
+                                (["routing", taken], "holds no routing.ferryrt; allowed: a capture with --trace-routing")):
+            done = subprocess.run([FERRY, "trace", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
 
 
 class DraftsTest(Folder):

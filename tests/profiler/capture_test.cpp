@@ -245,7 +245,8 @@ TEST_F(CaptureFiles, RefuseHoldersThatCannotBe) {
 }
 
 TEST_F(CaptureFiles, MissingOrTornFoldersAreRefused) {
-  EXPECT_THROW(read_capture(folder_), Error);
+  test::expect_error([&] { read_capture(folder_); }, ErrorCode::kNotFound,
+                     {folder_.string() + " holds no capture; allowed: a folder with a capture.json"});
   write_capture(folder_, make_made_capture());
   std::filesystem::resize_file(folder_ / "rank-2.spans", 100);
   EXPECT_THROW(read_capture(folder_), Error);

@@ -49,6 +49,8 @@ TEST(Options, AnArchiveIsAskedForATime) {
   EXPECT_EQ(trace.archive.num_slowest, 9);
   EXPECT_TRUE(trace.json);
   EXPECT_EQ(trace.out, "c");
+  refuse({"trace"}, {"a command is missing behind ferry trace; allowed: report, export", "(ferry trace --help)"});
+  refuse({"trace", "bogus"}, {"'bogus' is not a command behind ferry trace; allowed: report, export"});
   refuse({"trace", "archive"}, {"DIR"});
   refuse({"trace", "archive", "d", "--at", "3 o'clock"}, {"--at", "'3 o'clock'", "HH:MM[:SS]"});
   refuse({"trace", "archive", "d", "--at", "2400-03-30T12:00"}, {"--at", "'2400-03-30T12:00'", "1970 to 2200"});
