@@ -15,7 +15,7 @@ constexpr const char* kForms =
 constexpr int32_t kMostRank = 1 << 16;
 constexpr double kMostSeconds = 1e6, kMostFactor = 1000;
 
-[[noreturn]] void refuse(std::string_view piece) {
+[[noreturn]] void refuse_piece(std::string_view piece) {
   throw_invalid("'" + std::string(piece) + "' is no fault; allowed: " + kForms);
 }
 
@@ -40,16 +40,16 @@ void parse_when(std::string_view when, std::string_view piece, PlannedFault& fau
   constexpr std::string_view kStep = "step=";
   if (when.starts_with(kStep)) {
     fault.step = parse_number<int64_t>(std::string(when.substr(kStep.size())));
-    if (!fault.step || *fault.step < 0) refuse(piece);
+    if (!fault.step || *fault.step < 0) refuse_piece(piece);
   } else {
     fault.time = parse_seconds(when);
-    if (!fault.time) refuse(piece);
+    if (!fault.time) refuse_piece(piece);
   }
 }
 
 Rank parse_rank(std::string_view text, std::string_view piece) {
   const auto rank = parse_number<int32_t>(std::string(text));
-  if (!rank || *rank < 0 || *rank > kMostRank) refuse(piece);
+  if (!rank || *rank < 0 || *rank > kMostRank) refuse_piece(piece);
   return Rank{*rank};
 }
 
@@ -65,31 +65,31 @@ PlannedFault parse_fault(std::string_view piece) {
     fault.kind = Kind::kStop;
     when = take_until(rest, '+');
     const auto duration = parse_seconds(rest);
-    if (!duration) refuse(piece);
+    if (!duration) refuse_piece(piece);
     fault.duration = *duration;
   } else if (name == "cut") {
     fault.kind = Kind::kCut;
-    if (take_until(who, '-') != "0") refuse(piece);
+    if (take_until(who, '-') != "0") refuse_piece(piece);
   } else if (name == "slow") {
     fault.kind = Kind::kSlow;
     const std::string_view rank = take_until(who, 'x');
     const auto factor = parse_number<double>(std::string(who));
-    if (!factor || !(*factor >= 1 && *factor <= kMostFactor)) refuse(piece);
+    if (!factor || !(*factor >= 1 && *factor <= kMostFactor)) refuse_piece(piece);
     fault.factor = *factor;
     who = rank;
   } else {
-    refuse(piece);
+    refuse_piece(piece);
   }
   fault.rank = parse_rank(who, piece);
   if (has_when || fault.kind != Kind::kSlow) parse_when(when, piece, fault);
-  if (fault.kind == Kind::kCut && fault.rank == Rank{0}) refuse(piece);
+  if (fault.kind == Kind::kCut && fault.rank == Rank{0}) refuse_piece(piece);
   return fault;
 }
 
 }  // namespace
 
 std::vector<PlannedFault> parse_fault_plan(const std::string& text) {
-  if (text.ends_with(',')) refuse("");
+  if (text.ends_with(',')) refuse_piece("");
   std::vector<PlannedFault> plan;
   std::string_view rest = text;
   do {

@@ -26,7 +26,7 @@ constexpr std::string_view kEndMark = "CONTINUE_FINAL_MESSAGE_TAG ";
 bool has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 
 /// The object in a file, empty if there is no such file.
-json read_object(const std::filesystem::path& path) {
+json object_in(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return json::object();
   json object = read_json_file(path);
   if (!object.is_object()) throw_invalid(path.string() + " is not a JSON object");
@@ -47,7 +47,7 @@ ordered_json special_tokens_of(const std::filesystem::path& checkpoint_dir) {
                                                  "pad_token", "cls_token", "mask_token"};
   ordered_json tokens = ordered_json::object();
   for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {  // the last one wins
-    const json config = read_object(checkpoint_dir / file);
+    const json config = object_in(checkpoint_dir / file);
     for (const char* name : kNames)
       if (const auto text = token_text(config.value(name, json()))) tokens[name] = *text;
     const json more = config.value("extra_special_tokens", json());
@@ -60,7 +60,7 @@ ordered_json special_tokens_of(const std::filesystem::path& checkpoint_dir) {
 
 /// The texts of the templates in tokenizer_config.json by their names.
 std::map<std::string, std::string> templates_of_config(const std::filesystem::path& path) {
-  const json config = read_object(path);
+  const json config = object_in(path);
   const json chat_template = config.value("chat_template", json());
   if (chat_template.is_null()) return {};
   if (chat_template.is_string()) return {{"default", chat_template.get<std::string>()}};
