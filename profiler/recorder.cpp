@@ -249,18 +249,18 @@ void Recorder::sample_threads(std::unique_lock<std::mutex>& lock, uint64_t numbe
   auto sampler = std::make_unique<StackSampler>();
   lock.lock();
   if (!runs(number)) return;
-  sampler_ = std::move(sampler);  // threads that come from here on add themselves
-  std::vector<const ThreadTrace*> threads;
-  for (const std::unique_ptr<ThreadTrace>& thread : threads_) threads.push_back(thread.get());
-  for (const ThreadTrace* wanted : threads) {
-    const auto thread = std::ranges::find(threads_, wanted, &std::unique_ptr<ThreadTrace>::get);
-    if (thread != threads_.end() && !(*thread)->device && !(*thread)->is_retired) sampler_->add((*thread)->stack);
+  sampler_ = std::move(sampler);                       // threads that come from here on add themselves
+  for (std::size_t t = 0; t < threads_.size(); ++t) {  // while a capture runs, none of them goes
+    if (!threads_[t]->device && !threads_[t]->is_retired) sampler_->add(threads_[t]->stack);
     lock.unlock();
+    std::this_thread::yield();
     lock.lock();
     if (!runs(number)) return;
   }
 } catch (const std::bad_alloc&) {
   if (!lock.owns_lock()) lock.lock();
+  if (!runs(number)) return;
+  sampler_.reset();
   no_sampler_ = "memory ran out";
 }
 
@@ -460,7 +460,8 @@ void Recorder::run_drain(uint64_t number) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
       counters_.read_machine(now_ticks());
     }
-    stopped_.wait_for(lock, std::exchange(has_help_, false) ? MemoryRecorder::kPeriod : kDrainPeriod);
+    const bool is_helped = std::exchange(has_help_, false) && !sampler_;
+    stopped_.wait_for(lock, is_helped ? MemoryRecorder::kPeriod : kDrainPeriod);
     if (runs(number)) drain();
   }
 }

@@ -11,8 +11,9 @@ namespace ferry {
 /// A thread of its own looks at the clock every kPeriod, or a little later when the system has a timer's interrupt anyway: a
 /// wake of its own takes some 40 us from the threads that compute where a hypervisor has its hand in timers. Where it comes
 /// late, and not for want of a core, it records not_running from the last moment at which any thread recorded something, with
-/// what it waited for a core itself. Stops of kMinGap are always noticed, shorter ones sometimes. Since it wakes anyway, it
-/// moves what rings hold to a running capture, too. While nothing is recorded it hardly wakes.
+/// what it waited for a core itself. Stops of kMinGap are noticed, but for those that fall into the moment in which it empties
+/// rings, shorter ones sometimes: since it wakes anyway, it moves what rings hold to a running capture, too. While nothing is
+/// recorded it hardly wakes.
 class RunWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{20};

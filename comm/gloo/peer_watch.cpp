@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kWatchSlot = Group::kNumInnerTags;  // the first slot that no message uses; a goodbye has no bytes
 constexpr milliseconds kWholeLife = std::chrono::hours(24 * 365 * 50);
-constexpr milliseconds kGoodbyeLimit{250};
+constexpr milliseconds kGoodbyeLimit{2000};  // threads may wait that long for a core, and a peer takes a late one for lost
 
 }  // namespace
 

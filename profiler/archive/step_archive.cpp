@@ -59,15 +59,17 @@ std::map<std::string, SegmentEntry> read_index(const fs::path& path) {
   return entries;
 }
 
-/// By its head alone.
-std::optional<SegmentEntry> look_at(const fs::path& path) {
+/// By its head alone. `is_read` is whether the file said anything at all: one that cannot be opened now may be whole.
+std::optional<SegmentEntry> look_at(const fs::path& path, bool& is_read) {
   std::ifstream file(path, std::ios::binary);
+  is_read = file.is_open();
   std::string head(4096, '\0');
   const auto read_more = [&](std::size_t from) {
     file.read(head.data() + from, static_cast<std::streamsize>(head.size() - from));
     head.resize(from + static_cast<std::size_t>(file.gcount()));
   };
   read_more(0);
+  is_read = is_read && !file.bad();
   uint32_t head_bytes = 0;
   if (head.size() > 16) std::memcpy(&head_bytes, head.data() + 12, sizeof head_bytes);
   if (head_bytes > kMaxHeadBytes) return std::nullopt;
@@ -84,12 +86,18 @@ std::optional<SegmentEntry> look_at(const fs::path& path) {
   }
 }
 
+/// A segment that says nothing.
+struct MuteSegment {
+  std::string file;
+  bool is_read = true;  // else it cannot be opened now, and may be whole
+};
+
 /// Whoever misses steps learns of files that are there and say nothing.
-void warn_of_damaged(const fs::path& folder, const std::vector<std::string>& damaged) {
-  if (damaged.empty()) return;
-  const std::string more = damaged.size() == 1 ? "" : " and " + std::to_string(damaged.size() - 1) + " more";
+void warn_of_mute(const fs::path& folder, const std::vector<MuteSegment>& mute) {
+  if (mute.empty()) return;
+  const std::string more = mute.size() == 1 ? "" : " and " + std::to_string(mute.size() - 1) + " more";
   std::fprintf(stderr, "ferry: warning: archive %s: %s%s cannot be read, and the steps are left out\n",
-               printable(folder.string()).c_str(), printable(damaged.front()).c_str(), more.c_str());
+               printable(folder.string()).c_str(), printable(mute.front().file).c_str(), more.c_str());
 }
 
 FileDescriptor take_lock(const fs::path& folder) {
@@ -128,8 +136,8 @@ std::vector<KeptSize> sizes_of(const std::vector<SegmentEntry>& entries) {
   return sizes;
 }
 
-/// All segments by what they say, and the names of those that say nothing.
-std::vector<SegmentEntry> read_segments(const fs::path& folder, std::vector<std::string>& damaged) {
+/// All segments by what they say, and those that say nothing.
+std::vector<SegmentEntry> read_segments(const fs::path& folder, std::vector<MuteSegment>& mute) {
   std::map<std::string, SegmentEntry> known = read_index(folder / kIndex);
   std::vector<SegmentEntry> entries;
   std::error_code code;
@@ -144,16 +152,17 @@ std::vector<SegmentEntry> read_segments(const fs::path& folder, std::vector<std:
     const auto found = known.find(name);
     std::optional<SegmentEntry> entry;
     if (found != known.end() && found->second.bytes == bytes) entry = std::move(found->second);
-    if (!entry) entry = look_at(file->path());
+    bool is_read = true;
+    if (!entry) entry = look_at(file->path(), is_read);
     if (!entry) {
-      if (file->exists(gone)) damaged.push_back(name);
+      if (file->exists(gone)) mute.push_back({name, is_read});
       continue;
     }
     entry->bytes = bytes;
     entries.push_back(std::move(*entry));
   }
   if (code) throw Error(ErrorCode::kNotFound, "archive " + folder.string() + " cannot be read: " + code.message());
-  warn_of_damaged(folder, damaged);
+  warn_of_mute(folder, mute);
   std::ranges::sort(entries, {}, [](const SegmentEntry& e) { return std::pair(e.time_ns, std::string_view(e.file)); });
   return entries;
 }
@@ -168,8 +177,8 @@ int64_t time_of_name(const std::string& file) {
 }  // namespace
 
 std::vector<SegmentEntry> read_archive(const fs::path& folder) {
-  std::vector<std::string> damaged;
-  return read_segments(folder, damaged);
+  std::vector<MuteSegment> mute;
+  return read_segments(folder, mute);
 }
 
 bool holds_archive(const fs::path& folder) {
@@ -185,15 +194,15 @@ bool holds_archive(const fs::path& folder) {
 StepArchive::StepArchive(fs::path folder, int64_t max_bytes, int64_t now_ns)
     : folder_(std::move(folder)), max_bytes_(max_bytes), begun_ns_(now_ns), lock_(take_lock(folder_)) {
   remove_half_written(folder_);
-  std::vector<std::string> damaged;
-  entries_ = read_segments(folder_, damaged);
+  std::vector<MuteSegment> mute;
+  entries_ = read_segments(folder_, mute);
   for (const SegmentEntry& entry : entries_) num_bytes_ += entry.bytes;
-  std::ranges::sort(damaged, {}, [](const std::string& file) { return std::pair(time_of_name(file), std::string_view(file)); });
-  for (const std::string& file : damaged) {
+  std::ranges::sort(mute, {}, [](const MuteSegment& m) { return std::pair(time_of_name(m.file), std::string_view(m.file)); });
+  for (const auto& [file, is_read] : mute) {
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(fs::file_size(folder_ / file, gone));
     if (gone) continue;
-    unreadable_.push_back({file, bytes});
+    if (is_read) unreadable_.push_back({file, bytes});
     unreadable_bytes_ += bytes;
   }
   thin_out(now_ns);

@@ -69,9 +69,9 @@ class StepArchive {
   std::vector<SegmentEntry> entries_;
   int64_t num_bytes_ = 0;
   std::vector<UnreadableFile> unreadable_;  // oldest first
-  int64_t unreadable_bytes_ = 0;
-  int64_t other_bytes_ = 0;  // of the index, runs and days
-  std::string run_;          // name of its file; empty: none yet
+  int64_t unreadable_bytes_ = 0;            // with those that cannot be opened, which stay
+  int64_t other_bytes_ = 0;                 // of the index, runs and days
+  std::string run_;                         // name of its file; empty: none yet
   RunKey run_key_;
   int num_runs_ = 0;
   std::size_t num_lines_ = 0;  // of the index

@@ -73,6 +73,26 @@ Curve rising(const std::map<int64_t, Bin>& bins) {
   return curve;
 }
 
+/// What a call takes whatever it is given: what touched experts explain as well is theirs. Calls that something disturbed would
+/// say more of that than of the call, so those that lie far off are left out of a second fit.
+double call_seconds(std::span<const ExpertCall> calls, double ExpertCall::*time) {
+  constexpr double kFewRows = 4;  // of an expert: where its weights are what takes time, and each row takes as long
+  constexpr std::size_t kEnough = 8;
+  constexpr double kFar = 3;  // times what half of them are off at most
+  std::vector<FitPoint> points;
+  for (const ExpertCall& call : calls)
+    if (call.touched > 0 && call.rows <= kFewRows * call.touched)
+      points.push_back({{call.touched, call.rows, 1}, call.*time, 1});
+  if (points.size() < kEnough) return 0;
+  const std::array<double, kFitTerms> all = fit_nonnegative(points);
+  const auto off = [&](const FitPoint& p) { return std::abs(p.y - all[0] * p.x[0] - all[1] * p.x[1] - all[2]); };
+  std::vector<double> distances;
+  for (const FitPoint& p : points) distances.push_back(off(p));
+  const double far = kFar * median(distances);
+  std::erase_if(points, [&](const FitPoint& p) { return off(p) > far && far > 0; });
+  return points.size() < kEnough ? all[2] : fit_nonnegative(points)[2];
+}
+
 }  // namespace
 
 Curve mean_curve(std::span<const SizedTime> times) {
@@ -102,7 +122,7 @@ Curve typical_curve(std::span<const SizedTime> times) {
   const Curve curve = rising(bins);
   double all = 0, typical = 0;
   for (const SizedTime& t : times) all += t.seconds, typical += curve.at(t.size);
-  return typical > 0 ? curve.times(all / typical) : curve;
+  return typical > 0 ? curve.times(all / typical) : mean_curve(times);
 }
 
 double slope_of(const Curve& curve) {
@@ -157,30 +177,6 @@ Curve with_work(Curve seen, const PartWork& work, const WeightsRoof& roof) {
   points.push_back(beyond(last, 2 * std::max({last.size, knee, kMostRows})));
   return {std::move(points)};
 }
-
-namespace {
-
-/// What a call takes whatever it is given: what touched experts explain as well is theirs. Calls that something disturbed would
-/// say more of that than of the call, so those that lie far off are left out of a second fit.
-double call_seconds(std::span<const ExpertCall> calls, double ExpertCall::*time) {
-  constexpr double kFewRows = 4;  // of an expert: where its weights are what takes time, and each row takes as long
-  constexpr std::size_t kEnough = 8;
-  constexpr double kFar = 3;  // times what half of them are off at most
-  std::vector<FitPoint> points;
-  for (const ExpertCall& call : calls)
-    if (call.touched > 0 && call.rows <= kFewRows * call.touched)
-      points.push_back({{call.touched, call.rows, 1}, call.*time, 1});
-  if (points.size() < kEnough) return 0;
-  const std::array<double, kFitTerms> all = fit_nonnegative(points);
-  const auto off = [&](const FitPoint& p) { return std::abs(p.y - all[0] * p.x[0] - all[1] * p.x[1] - all[2]); };
-  std::vector<double> distances;
-  for (const FitPoint& p : points) distances.push_back(off(p));
-  const double far = kFar * median(distances);
-  std::erase_if(points, [&](const FitPoint& p) { return off(p) > far && far > 0; });
-  return points.size() < kEnough ? all[2] : fit_nonnegative(points)[2];
-}
-
-}  // namespace
 
 ExpertCosts fit_expert_calls(std::span<const ExpertCall> calls, double ExpertCall::*time) {
   ExpertCosts costs{.call = call_seconds(calls, time), .expert = {}};

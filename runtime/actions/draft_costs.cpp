@@ -69,19 +69,18 @@ std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& 
 
 TouchedExperts::TouchedExperts(const CaptureReplay& replay, const StepGroup& group)
     : replay_(replay), top_k_(static_cast<double>(replay.input.capture.info.model.top_k)) {
-  std::map<std::size_t, std::pair<double, std::set<int32_t>>> steps;  // touched in all layers, and those
+  std::map<std::size_t, std::set<int32_t>> steps;  // layers with experts that rows asked for
   for (const std::size_t i : group.steps) steps[replay.steps[i].index];
   double seen = 0;
   for (const ExpertCall& call : replay.calls) {
     const auto found = steps.find(call.step);
     if (found == steps.end()) continue;
-    found->second.first += call.touched, found->second.second.insert(call.layer);
+    found->second.insert(call.layer);
     seen += call.touched;
   }
   const auto of_pool = [&](double pool) {
     double sum = 0;
-    for (const auto& [step, touched] : steps)
-      sum += static_cast<double>(touched.second.size()) * alike(replay.steps[step].rows(), pool);
+    for (const auto& [step, layers] : steps) sum += static_cast<double>(layers.size()) * alike(replay.steps[step].rows(), pool);
     return sum;
   };
   double less = top_k_, more = static_cast<double>(replay.input.capture.info.expert_rank.size());

@@ -2,6 +2,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "profiler/report/findings/format.h"
 #include "runtime/actions/command_change.h"
@@ -92,9 +94,8 @@ double mean_over_tries(double sequences, double tried, std::size_t num_drafts, S
   const auto drafts = static_cast<double>(num_drafts);
   const auto of_count = [&](double count) {
     if (count > kMany) return of_rows(count * (1 + tried * drafts));
-    double mean = 0;
-    for (double trying = 0; trying <= count; ++trying) {
-      const double ways = std::exp(std::lgamma(count + 1) - std::lgamma(trying + 1) - std::lgamma(count - trying + 1));
+    double mean = 0, ways = 1;
+    for (double trying = 0; trying <= count; ways *= (count - trying) / (trying + 1), ++trying) {
       const double chance = ways * std::pow(tried, trying) * std::pow(1 - tried, count - trying);
       if (chance > 0) mean += chance * of_rows(count + trying * drafts);
     }
@@ -104,11 +105,28 @@ double mean_over_tries(double sequences, double tried, std::size_t num_drafts, S
   return share > 0 ? (1 - share) * of_count(fewer) + share * of_count(fewer + 1) : of_count(fewer);
 }
 
-/// Of a step, whose rows ask for fewer experts than rows that are drawn one by one.
-double seconds_of_rows(PlanReplay& model, const TouchedExperts& touched, const PlanCase& c, double rows) {
-  const StepTimes times = model.decode_times(c, std::llround(rows));
-  return times.sum() - (1 - touched.share_of_drawn(rows)) * (times.experts + times.imbalance);
-}
+/// Of a step by its rows, which ask for fewer experts than rows drawn one by one. The plan is asked once for each size.
+class SecondsOfRows {
+ public:
+  SecondsOfRows(PlanReplay& model, const TouchedExperts& touched, PlanCase c)
+      : model_(model), touched_(touched), case_(std::move(c)) {}
+
+  double operator()(double rows) {
+    const auto [known, is_new] = known_.try_emplace(std::llround(rows), 0.0);
+    if (is_new) {
+      const StepTimes times = model_.decode_times(case_, known->first);
+      const double share = touched_.share_of_drawn(static_cast<double>(known->first));
+      known->second = times.sum() - (1 - share) * (times.experts + times.imbalance);
+    }
+    return known->second;
+  }
+
+ private:
+  PlanReplay& model_;
+  const TouchedExperts& touched_;
+  const PlanCase case_;
+  std::map<int64_t, double> known_;
+};
 
 struct DraftSteps {
   double steps = 0, sequences = 0, rows = 0, seconds = 0, draft_s = 0;
@@ -135,13 +153,13 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
                           .count = static_cast<std::size_t>(now->count)};
   PlanReplay model(replay, with_rows_of(replay, *group, sequences));
   const TouchedExperts touched(replay, *group);
+  PlanCase c = replay.costs->captured;
+  c.given = &replay.costs->placement;
+  SecondsOfRows of_rows(model, touched, std::move(c));
   const auto tokens_of = [&](std::size_t num_drafts) { return text.tokens(num_drafts); };
   const auto seconds_of = [&](std::size_t drafts) {
     const auto num_drafts = static_cast<double>(drafts);
-    PlanCase c = replay.costs->captured;
-    c.given = &replay.costs->placement;
-    return mean_over_tries(sequences, text.tried_share(drafts), drafts,
-                           [&](double rows) { return seconds_of_rows(model, touched, c, rows); }) +
+    return mean_over_tries(sequences, text.tried_share(drafts), drafts, of_rows) +
            replay.tokens_s(sequences * tokens_of(drafts)) +
            all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };

@@ -38,7 +38,9 @@ Proposal experts_proposal(const CaptureReplay& replay, Action action) {
 }
 
 /// Whether a job that is started anew knows what its experts are asked for.
-bool knows_loads(const CaptureReplay& replay) { return !replay.setting("--expert-load").empty(); }
+bool knows_loads(const CaptureReplay& replay) {
+  return !replay.setting("--expert-load").empty() || replay.setting("--rebalance", "0") != "0";
+}
 
 /// The fewest copies that bring nearly all that copies can.
 void propose_copies(const CaptureReplay& replay, PlanReplay& model, std::vector<Proposal>& proposals) {
@@ -50,7 +52,7 @@ void propose_copies(const CaptureReplay& replay, PlanReplay& model, std::vector<
   for (std::size_t i = 0; i < savings.size(); ++i) {
     PlanCase c = replay.costs->captured;
     c.copies = offered_copies()[i].copies;
-    c.knows_loads = knows_loads(replay) || replay.setting("--rebalance", "0") != "0";
+    c.knows_loads = knows_loads(replay);
     savings[i] = find_balance_saving(replay, model, c, kDoubt);
     most_s = std::max(most_s, savings[i].saving.all_saved_s);
   }

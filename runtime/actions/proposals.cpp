@@ -64,7 +64,7 @@ GroupSaving find_balance_saving(const CaptureReplay& replay, PlanReplay& model, 
     double measured = 0;
     for (const std::size_t i : group.steps) measured += replay.costs->step_imbalance[i];
     const double predicted = model.times(group, was).imbalance;
-    return predicted > 0 ? std::min(1.0, measured / predicted) : 1.0;
+    return predicted > 0 ? std::clamp(measured / predicted, 0.0, 1.0) : 1.0;
   });
 }
 

@@ -59,13 +59,25 @@ GroupSaving find_alone_saving(const CaptureReplay& replay, double doubt) {
   return best;
 }
 
+/// Bytes of all weights that the coordinator reads.
+double own_weight_bytes(const CaptureReplay& replay) {
+  const CaptureInfo& info = replay.input.capture.info;
+  const bool has_workers = replay.costs && !replay.costs->worker_ranks.empty();
+  const auto experts = has_workers ? 0.0 : static_cast<double>(info.expert_rank.size());
+  double sum = 0;
+  for (const OperatorFacts& facts : info.model.operators)
+    if (facts.factors != Factors::kNone)
+      sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
+  return sum;
+}
+
 /// Of each step, what more threads save: operators are shared out where that takes less than it saves.
 std::vector<double> saved_by_threads(const CaptureReplay& replay, double from, double to) {
   constexpr double kParallel = 0.95;  // of an operator's time on one thread
   constexpr double kOfMemory = 0.7;   // of those that read more weights than caches hold: all cores share memory
   constexpr double kHandOver = 2e-6;  // seconds, for each time that threads double
   const CaptureInfo& info = replay.input.capture.info;
-  const bool is_cached = quantized_bytes(info) < kCachedBytes;
+  const bool is_cached = own_weight_bytes(replay) < kCachedBytes;
   const auto share = [](double parallel, double threads) { return 1 - parallel + parallel / threads; };
   const double hand_over = kHandOver * std::log2(to / from);
   std::vector<double> saved(replay.steps.size(), 0);

@@ -64,7 +64,7 @@ double overlap_of(std::span<const Reply> replies) {
   return sum;
 }
 
-/// Of a device whose costs are fitted: where its steps' parts, expert calls and bytes come from.
+/// Fits a plan's costs to what steps, calls of experts and messages took.
 class CostFinder {
  public:
   CostFinder(const ReportInput& input, std::span<const ReplayedStep> steps, std::span<const ExpertCall> calls,
@@ -204,22 +204,23 @@ void CostFinder::find_bytes() {
 /// Of the time in which another worker is at work, what share a worker loses to that, to one core's threads or to memory: by
 /// calls of as much work beside which others had more and less to do.
 double CostFinder::slowing_share() const {
-  constexpr double kMost = 0.5;  // both together then do what one does
-  std::map<std::pair<int32_t, ExchangeId>, double> touched;
-  for (const ExpertCall& call : calls_) touched[{call.rank, call.id}] = call.touched;
+  if (costs_.is_together || costs_.worker_ranks.size() < 2) return 0;  // no placement is proposed there
+  const double most = 1 / real(costs_.worker_ranks.size());            // all together then do what one does
+  std::map<std::pair<int32_t, ExchangeId>, const ExpertCall*> known;
+  for (const ExpertCall& call : calls_) known[{call.rank, call.id}] = &call;
   const ExpertCosts costs = fit_expert_calls(calls_, &ExpertCall::seconds);
   std::vector<FitPoint> points;
   for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
     const std::span<const Reply> replies = exchanges.replies_of(exchange);
     for (const Reply& reply : replies) {
-      const auto found = touched.find({reply.rank, exchange.id});
+      const auto found = known.find({reply.rank, exchange.id});
       const double work_s = 1e-9 * static_cast<double>(reply.work_ns());
-      if (found == touched.end() || found->second <= 0 || work_s <= 0) continue;
-      const double expected = found->second * costs.expert.at(static_cast<double>(reply.rows) / found->second);
+      if (found == known.end() || found->second->touched <= 0 || work_s <= 0) continue;
+      const double touched = found->second->touched, expected = touched * costs.expert.at(found->second->rows / touched);
       points.push_back({{expected, 1, 1e-9 * overlap_of(reply, replies)}, work_s, 1 / (work_s * work_s)});
     }
   }
-  return std::min(kMost, fit_nonnegative(points)[2]);
+  return std::min(most, fit_nonnegative(points)[2]);
 }
 
 /// Of its host's cores, how many a rank's threads take.

@@ -118,7 +118,8 @@ class KeyReads {
 };
 
 /// Adds what of a slice's time few rows more do not make longer.
-void add_level(const std::vector<OperatorFacts>& operators, const Slice& slice, double StepParts::*part, ReplayedStep& step) {
+void add_unchanging(const std::vector<OperatorFacts>& operators, const Slice& slice, double StepParts::*part,
+                    ReplayedStep& step) {
   const double seconds = to_s(slice.self_ns);
   const OperatorFacts* facts = find_operator(operators, slice.zone);
   if (slice.zone == Zone::kStep || slice.zone == Zone::kSchedule || slice.zone == Zone::kPublish)
@@ -184,7 +185,7 @@ std::vector<ReplayedStep> replay_steps(const ReportInput& input) {
     const double seconds = to_s(slice.self_ns);
     steps[i].parts.*(is_draft ? &StepParts::draft : part) += seconds;
     steps[i].quiet.*(is_draft ? &StepParts::draft : part) += seconds * (slice.zone == Zone::kStep ? 1 : like.share(0, slice));
-    if (!is_draft) add_level(input.capture.info.model.operators, slice, part, steps[i]);
+    if (!is_draft) add_unchanging(input.capture.info.model.operators, slice, part, steps[i]);
     keys.add(i, slice, is_draft);
   });
   keys.close();

@@ -15,7 +15,7 @@ struct StepParts {
   double own = 0;       // norms, mixers, router, scheduling, and what no span explains
   double shared = 0;    // the shared expert
   double head = 0;      // embedding, lm_head
-  double sample = 0;    // choosing tokens and handing them out: by tokens that a step gives, not by its rows
+  double sample = 0;    // choosing tokens, by their number, and handing them out, once
   double draft = 0;     // guessing what follows, whatever is in it
   double experts = 0;   // routed experts, where the coordinator computes them
   double exchange = 0;  // sending rows, waiting, taking replies in

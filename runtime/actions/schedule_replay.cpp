@@ -230,7 +230,7 @@ std::vector<ReplayedRequest> repeat_clients(const Timeline& timeline, const std:
   if (num_clients * kRounds * num_tokens > kMostTokens * std::ssize(whole)) return {};
   std::vector<ReplayedRequest> list;
   for (int64_t i = 0; i < num_clients * kRounds; ++i) {
-    ReplayedRequest next = whole[static_cast<std::size_t>(i) % whole.size()];
+    ReplayedRequest next = whole[static_cast<std::size_t>(i + i / num_clients) % whole.size()];
     next.arrival_s = next.think_s = 0;
     next.follows = i < num_clients ? -1 : static_cast<int32_t>(i - num_clients);
     list.push_back(next);

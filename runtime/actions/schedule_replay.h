@@ -22,12 +22,12 @@ struct ReplayedRequest {
   bool is_whole = true;       // its begin and its end are
 };
 
-/// Whole requests of the capture, by arrival, those that ran when it began among them.
+/// Requests of the capture, by arrival, those that ran when it began among them.
 std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input);
 
 /// As many clients as there were at once, each of which asks again and again for what whole requests were: how much is done in
 /// a time does not depend on where the capture cut requests off, nor on those that it never saw running. Empty where requests
-/// do not follow each other so, or none was seen whole.
+/// do not follow each other so, none was seen whole, or it would be too many tokens to replay.
 std::vector<ReplayedRequest> repeat_clients(const Timeline& timeline, const std::vector<ReplayedRequest>& seen);
 
 struct ScheduleResult {

@@ -70,7 +70,7 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
 
 double StepClock::of_rows(double decode_rows, double prefill_rows) const {
   if (prefill_rows == 0) return decode_.at(decode_rows);
-  if (decode_rows == 0) return prefill_.at(prefill_rows);
+  if (decode_rows == 0 && has_prefill_) return prefill_.at(prefill_rows);
   const double all = decode_.at(decode_rows + prefill_rows);
   const double both = has_prefill_ ? prefill_.at(prefill_rows) + std::max(0.0, all - decode_.at(prefill_rows)) : all;
   return mixed_factor_ * std::max(decode_.at(decode_rows), both);

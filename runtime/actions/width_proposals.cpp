@@ -77,7 +77,7 @@ double passing_s(const Width& width, const Reading& reading, const CaptureInfo& 
 
 }  // namespace
 
-double quantized_bytes(const CaptureInfo& info) {
+double quantizable_bytes(const CaptureInfo& info) {
   double sum = 0;
   for (const OperatorFacts& facts : info.model.operators) {
     if (!is_quantized(facts)) continue;
@@ -92,7 +92,7 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
   constexpr double kDoubt = 0.35;
   const CaptureInfo& info = replay.input.capture.info;
   if (replay.setting("--quantize", "none") != "none" || info.model.dtype != "bf16" || info.read_bytes_per_s <= 0) return;
-  if (quantized_bytes(info) < kCachedBytes) return;
+  if (quantizable_bytes(info) < kCachedBytes) return;
   for (const RankCapture& rank : replay.input.capture.ranks)
     if (!rank.device.name.empty()) return;
   for (const StepGroup& group : replay.groups) {

@@ -17,7 +17,7 @@ std::string printable(std::string_view text);
 /// The same of several lines: line breaks stay.
 std::string printable_lines(std::string_view text);
 
-/// `text` in quotes, cut to about 120 bytes and fit for one line of a message.
+/// `text` in quotes, its first 120 bytes and fit for one line of a message.
 std::string in_quotes(std::string_view text);
 
 }  // namespace ferry

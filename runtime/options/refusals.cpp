@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "runtime/base/quoting.h"
+
 namespace ferry {
 namespace {
 
@@ -24,9 +26,9 @@ std::string reword(const std::string& text) {
 }
 
 /// "a\nb" as one line: CLI11 joins several complaints by newlines.
-std::string one_line(std::string text) {
+std::string joined_lines(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+  return printable(text);
 }
 
 /// The command that was recognised last.
@@ -39,7 +41,7 @@ const CLI::App& innermost(const CLI::App& app) {
 }  // namespace
 
 ParseResult refuse(const std::string& message) {
-  return {.options = std::nullopt, .message = one_line(message), .exit_code = 2};
+  return {.options = std::nullopt, .message = joined_lines(message), .exit_code = 2};
 }
 
 bool lacks_command(const CLI::App& app) { return innermost(app).get_require_subcommand_min() > 0; }

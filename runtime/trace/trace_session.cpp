@@ -394,14 +394,12 @@ struct TraceSession::Asked {
   std::unique_ptr<PendingOp> receive = nullptr, send = nullptr;
 };
 
-TraceSession::Asked TraceSession::ask(const Peer& peer, TraceCommand command) {
+/// A command that is yet to be sent: where there is no memory for one of them, none was.
+TraceSession::Asked TraceSession::prepare(TraceCommand command) {
   command.header.map_epoch = dispatcher_.placement().epoch();
   command.number = ++num_commands_;
   Asked asked;
   *asked.command = command;
-  if (peer.link == nullptr) return asked;
-  asked.receive = peer.link->irecv({asked.reply.get(), sizeof(TraceReply)}, kTraceReplyTag, Fit::kUpTo);
-  asked.send = peer.link->isend(std::as_bytes(std::span(asked.command.get(), 1)), kRequestTag);
   return asked;
 }
 
@@ -410,12 +408,15 @@ void TraceSession::command_all(const TraceCommand& command) {
   settle();
   const Deadline deadline = hub_ != nullptr ? hub_->now() + timeout_ : Deadline{};
   std::vector<Asked> all;
-  for (Peer& peer : peers_) {
+  for (std::size_t p = 0; p < peers_.size(); ++p) all.push_back(prepare(command));
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    Peer& peer = peers_[p];
+    if (peer.link == nullptr) continue;
     try {
-      all.push_back(ask(peer, command));
+      all[p].receive = peer.link->irecv({all[p].reply.get(), sizeof(TraceReply)}, kTraceReplyTag, Fit::kUpTo);
+      all[p].send = peer.link->isend(std::as_bytes(std::span(all[p].command.get(), 1)), kRequestTag);
     } catch (const Error& error) {
       lose(peer, error);
-      all.emplace_back();
     }
   }
   for (std::size_t p = 0; p < peers_.size(); ++p) {

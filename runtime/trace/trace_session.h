@@ -122,7 +122,7 @@ class TraceSession {
   void sample_clocks(int count);
   void cut_to_held_steps();
   struct Asked;
-  Asked ask(const Peer& peer, TraceCommand command);
+  Asked prepare(TraceCommand command);
   TraceReply exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece);
   static TraceReply take_reply(Link& link, Asked& asked, Deadline deadline);
   TraceReply lose(Peer& peer, const Error& error);

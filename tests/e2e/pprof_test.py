@@ -70,6 +70,8 @@ class PprofTest(JobTest):
                          [sum(round(float(row["total_us"]) * 1000) for row in operators), sum(int(row["count"]) for row in operators)])
 
         stacks = read_csv(capture / "csv/folded_stack.csv")
+        if not stacks:
+            self.skipTest("this system samples no stacks")
         num_samples, ns = self.sums(capture / "stacks.pb.gz")
         self.assertEqual(num_samples, sum(int(row["samples"]) for row in stacks))
         speedscope = json.loads((capture / "stacks.speedscope.json").read_text())

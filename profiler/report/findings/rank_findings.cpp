@@ -87,7 +87,7 @@ void RankFindings::find_stops(const RankLoss& loss) {
     for (auto step = loss.stopped_ns.lower_bound(doubt.first_step); step != end; ++step) saved_ns -= step->second;
     std::erase_if(stops, [&](const Interval& stop) { return stop.begin < doubt.when.end && stop.end > doubt.when.begin; });
   }
-  if (saved_ns <= 0 || share(saved_ns) < kMinRankShare) return;
+  if (stops.empty() || saved_ns <= 0 || share(saved_ns) < kMinRankShare) return;
   std::vector<double> lengths;
   for (const Interval& stop : stops) lengths.push_back(static_cast<double>(stop.end - stop.begin));
   add(loss, "stopped", saved_ns,

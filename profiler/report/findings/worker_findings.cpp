@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -120,17 +121,21 @@ std::string cost_text(const ReportInput& input, const Incident& incident, const 
   return text;
 }
 
-bool is_doubt(const Incident::Part& part) { return part.cause <= IncidentCause::kLate; }
+/// Workers that were late or lost, or both, one after the other.
+std::set<int32_t> doubted_ranks(const Incident& incident) {
+  std::set<int32_t> ranks;
+  for (const Incident::Part& part : incident.parts)
+    if (part.cause <= IncidentCause::kLate) ranks.insert(part.rank);
+  return ranks;
+}
 
 /// " Rank 2 did not run at all for 52.1 ms of that: …", of workers that could tell later.
 std::string stops_text(const Incident& incident, const std::vector<IntervalSet>& stops) {
   std::string text;
-  for (const Incident::Part& part : incident.parts) {
-    if (!is_doubt(part)) continue;
-    const int64_t ns = total(clip(stops.at(static_cast<std::size_t>(part.rank)), incident.when));
+  for (const int32_t rank : doubted_ranks(incident)) {
+    const int64_t ns = total(clip(stops.at(static_cast<std::size_t>(rank)), incident.when));
     if (ns == 0) continue;
-    text +=
-        format(" Rank %d did not run at all for %.1f ms of that: %s.", part.rank, in_ms(static_cast<double>(ns)), kWhyStopped);
+    text += format(" Rank %d did not run at all for %.1f ms of that: %s.", rank, in_ms(static_cast<double>(ns)), kWhyStopped);
   }
   return text;
 }
@@ -179,10 +184,9 @@ WorkerChanges find_worker_changes(const ReportInput& input) {
                                 .table = "incident",
                                 .saved_ms = saved_ns / 1e6,
                                 .saved_share = saved_ns / steps_ns});
-    for (const Incident::Part& part : incidents[i].parts) {
-      if (saved_ns > 0 && is_doubt(part))
-        changes.counted.push_back({part.rank, incidents[i].when, incidents[i].first_step, incidents[i].last_step});
-    }
+    if (saved_ns <= 0) continue;
+    for (const int32_t rank : doubted_ranks(incidents[i]))
+      changes.counted.push_back({rank, incidents[i].when, incidents[i].first_step, incidents[i].last_step});
   }
   if (told.size() < incidents.size()) {
     changes.findings.push_back(

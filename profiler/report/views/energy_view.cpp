@@ -80,7 +80,7 @@ Table make_energy_view(const ReportInput& input) {
   Table table{.id = "energy",
               .title = "Energy",
               .note =
-                  "What the processors and memories of each host took, whoever used them. A reading, five a second, is divided "
+                  "What the processors and memories of each host took, whoever used them. A reading, at most five a second, is divided "
                   "among the steps in it by time. platform_j: of the whole machine, packages and memory among it. of: what "
                   "watts and joules_per_token (of tokens of use) are of.",
               .columns = {{"host"},

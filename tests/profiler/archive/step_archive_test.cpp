@@ -197,9 +197,9 @@ TEST_F(StepArchiveTest, TheBoundIsThatOfAllFiles) {
   const int64_t max_bytes = int64_t{1} << 18;
   fs::create_directories(path());
   write(path() / "steps-20000.json", std::string(50'000, ' '));
-  StepArchive archive(path(), max_bytes, kNow);
+  StepArchive archive(path(), max_bytes, kBegin);
   for (int i = 0; i < 400; ++i) {
-    archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+    archive.add(make_kept_step(i, kBegin + i * kSecond), kBegin + i * kSecond);
     ASSERT_LE(bytes_of(path()), max_bytes) << i;
   }
 }
@@ -208,20 +208,20 @@ TEST_F(StepArchiveTest, StepsHaveHalfOfTheBoundWhateverElseThereIs) {
   const int64_t max_bytes = int64_t{1} << 18;
   fs::create_directories(path());
   write(path() / "steps-20000.json", std::string(static_cast<std::size_t>(max_bytes), ' '));
-  StepArchive archive(path(), max_bytes, kNow);
-  for (int i = 0; i < 400; ++i) archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+  StepArchive archive(path(), max_bytes, kBegin);
+  for (int i = 0; i < 400; ++i) archive.add(make_kept_step(i, kBegin + i * kSecond), kBegin + i * kSecond);
   EXPECT_LE(archive.num_bytes(), max_bytes / 2);
   EXPECT_GT(archive.num_bytes(), max_bytes / 3);
 }
 
 TEST_F(StepArchiveTest, OverTheBoundSegmentsThatCannotBeReadGoFirstTheOldestOfThemFirst) {
   fill(10);
-  const std::string old = std::to_string(kNow - 9 * kSecond) + "-1-sample.ferryseg",
-                    later = std::to_string(kNow + 9 * kSecond) + "-2-sample.ferryseg";
+  const std::string old = std::to_string(kBegin - 9 * kSecond) + "-1-sample.ferryseg",
+                    later = std::to_string(kBegin + 9 * kSecond) + "-2-sample.ferryseg";
   const int64_t bytes = bytes_of(path());
   for (const std::string& name : {later, old}) write(path() / name, std::string(20'000, '?'));
   testing::internal::CaptureStderr();  // that they cannot be read
-  const auto open = [&](int64_t max_bytes) { return StepArchive(path(), max_bytes, kNow).entries().size(); };
+  const auto open = [&](int64_t max_bytes) { return StepArchive(path(), max_bytes, kBegin).entries().size(); };
   EXPECT_EQ(open(bytes + 45'000), 10U);
   EXPECT_TRUE(fs::exists(path() / old) && fs::exists(path() / later)) << "there is room";
   EXPECT_EQ(open(bytes + 25'000), 10U);

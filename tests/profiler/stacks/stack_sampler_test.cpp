@@ -85,7 +85,8 @@ class StackSamplerTest : public testing::Test {
   }
 };
 
-#define SKIP_WHERE_ABSENT(stacks) \
+#define SKIP_WHERE_ABSENT(stacks)                                                                                 \
+  ASSERT_EQ((stacks).absent.find("over before"), std::string::npos) << "sampling did not begin in all that time"; \
   if (!(stacks).absent.empty()) GTEST_SKIP() << (stacks).absent
 
 TEST_F(StackSamplerTest, ABusyFunctionHasItsShare) {

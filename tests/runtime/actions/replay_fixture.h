@@ -68,8 +68,8 @@ class KnownCapture {
  private:
   /// Two workers at once, which slow each other down.
   void slow_down(std::vector<double>& busy) {
-    double& less = *std::min_element(busy.begin() + 1, busy.end());
-    double& more = *std::max_element(busy.begin() + 1, busy.end());
+    const auto [first, second] = std::minmax_element(busy.begin() + 1, busy.end());
+    double &less = *first, &more = *second;
     const double even = (less + more) / 2 / (1 - run_.slowing);
     less /= 1 - run_.slowing, more += run_.slowing * less;
     uneven_us_ += more - even;

@@ -1,9 +1,9 @@
 #include "runtime/base/peak_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 namespace ferry {
@@ -12,11 +12,11 @@ namespace {
 constexpr int64_t kMore = int64_t{64} << 20;
 
 void take_and_give_back(int64_t bytes) {
-  void* data = std::malloc(static_cast<std::size_t>(bytes));
-  ASSERT_NE(data, nullptr);
-  std::memset(data, 1, static_cast<std::size_t>(bytes));
-  asm volatile("" : : "r"(data) : "memory");
-  std::free(data);
+  const auto size = static_cast<std::size_t>(bytes);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  std::memset(data, 1, size);
+  munmap(data, size);
 }
 
 TEST(PeakMemory, WhatAMeasurementTakesIsNotCounted) {

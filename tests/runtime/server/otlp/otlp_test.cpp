@@ -254,7 +254,7 @@ TEST(HttpSender, ReadsWhatIsRejected) {
   const SendAnswer some = answer(R"({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too\nold"}})");
   EXPECT_EQ(some.result, SendResult::kTaken);
   EXPECT_EQ(some.num_rejected, 3);
-  EXPECT_EQ(some.complaint, url + " rejects 3 spans: too?old");
+  EXPECT_EQ(some.complaint, url + " rejects 3 spans: too\\x0aold");
   EXPECT_EQ(answer(R"({"partialSuccess": {"rejectedSpans": 1}})").complaint, url + " rejects 1 span") << "a number is one, too";
   EXPECT_EQ(answer(R"({"partialSuccess": {"errorMessage": "soon too old"}})").complaint, "soon too old");
   for (const char* body :
