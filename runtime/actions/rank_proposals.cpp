@@ -65,9 +65,11 @@ double own_weight_bytes(const CaptureReplay& replay) {
   const bool has_workers = replay.costs && !replay.costs->worker_ranks.empty();
   const auto experts = has_workers ? 0.0 : static_cast<double>(info.expert_rank.size());
   double sum = 0;
-  for (const OperatorFacts& facts : info.model.operators)
-    if (facts.factors != Factors::kNone)
-      sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
+  for (const OperatorFacts& facts : info.model.operators) {
+    if (facts.factors == Factors::kNone) continue;
+    const double of_experts = zone_info(facts.zone).part == Part::kExperts ? experts * facts.bytes.per_b : 0;
+    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + of_experts);
+  }
   return sum;
 }
 
