@@ -77,24 +77,25 @@ void add_host(const ReportInput& input, const RankCapture& rank, Table& table) {
 }  // namespace
 
 Table make_energy_view(const ReportInput& input) {
-  Table table{.id = "energy",
-              .title = "Energy",
-              .note =
-                  "What the processors and memories of each host took, whoever used them. A reading, at most five a second, is divided "
-                  "among the steps in it by time. platform_j: of the whole machine, packages and memory among it. of: what "
-                  "watts and joules_per_token (of tokens of use) are of.",
-              .columns = {{"host"},
-                          {"phase"},
-                          {"wall_ms", 3},
-                          {"tokens"},
-                          {"package_j", 3},
-                          {"dram_j", 3},
-                          {"core_j", 3},
-                          {"platform_j", 3},
-                          {"of"},
-                          {"watts", 2},
-                          {"joules_per_token", 4},
-                          {"says"}}};
+  Table table{
+      .id = "energy",
+      .title = "Energy",
+      .note =
+          "What the processors and memories of each host took, whoever used them. A reading, at most five a second, is divided "
+          "among the steps in it by time. platform_j: of the whole machine, packages and memory among it. of: what "
+          "watts and joules_per_token (of tokens of use) are of.",
+      .columns = {{"host"},
+                  {"phase"},
+                  {"wall_ms", 3},
+                  {"tokens"},
+                  {"package_j", 3},
+                  {"dram_j", 3},
+                  {"core_j", 3},
+                  {"platform_j", 3},
+                  {"of"},
+                  {"watts", 2},
+                  {"joules_per_token", 4},
+                  {"says"}}};
   for (const RankCapture* rank : find_hosts(input.capture)) add_host(input, *rank, table);
   return table;
 }
