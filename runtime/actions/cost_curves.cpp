@@ -6,6 +6,7 @@
 
 #include "profiler/report/statistics.h"
 #include "runtime/actions/nonnegative_fit.h"
+#include "runtime/actions/roofs.h"
 
 namespace ferry {
 namespace {
@@ -152,7 +153,6 @@ Curve with_slope(Curve curve, double slope, double least) {
 }
 
 Curve with_work(Curve seen, const PartWork& work, const WeightsRoof& roof) {
-  constexpr double kMostRows = 8192;
   if (seen.points.empty() || work.rows <= 0 || work.all <= 0) return seen;
   const Curve::Point first = seen.points.front(), last = seen.points.back();
   const double of_row = std::max(0.0, work.all - work.weights - work.once) / work.rows;
@@ -197,12 +197,11 @@ RankedCosts fit_ranked_calls(std::span<const ExpertCall> calls, double ExpertCal
   return ranked;
 }
 
-Curve with_roof(Curve expert, double flop_per_row, double reached_flops_per_s) {
-  constexpr double kMostRows = 8192;
-  if (expert.points.empty() || flop_per_row <= 0 || reached_flops_per_s <= 0) return expert;
+Curve with_roof(Curve expert, double row_s) {
+  if (expert.points.empty() || row_s <= 0) return expert;
   const Curve::Point last = expert.points.back();
   if (last.size <= 0 || last.seconds <= 0 || last.size >= kMostRows) return expert;
-  const double row_s = std::min(last.seconds / last.size, flop_per_row / reached_flops_per_s);
+  row_s = std::min(last.seconds / last.size, row_s);
   const double knee = last.seconds / row_s;
   if (knee > last.size) expert.points.push_back({knee, last.seconds});
   expert.points.push_back({std::max(2 * knee, kMostRows), row_s * std::max(2 * knee, kMostRows)});

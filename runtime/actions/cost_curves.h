@@ -69,8 +69,7 @@ struct RankedCosts {
 RankedCosts fit_ranked_calls(std::span<const ExpertCall> calls, double ExpertCall::*time);
 
 /// The curve beyond its last point by the roof: an expert takes as long as there while its weights are what takes time. From
-/// where its rows multiply at `reached_flops_per_s`, or as fast as the last point did, these do. As it is where neither is
-/// known.
-Curve with_roof(Curve expert, double flop_per_row, double reached_flops_per_s);
+/// where its rows multiply in `row_s` seconds each, or as fast as the last point's did, these do. As it is for 0.
+Curve with_roof(Curve expert, double row_s);
 
 }  // namespace ferry

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/actions/nonnegative_fit.h"
+#include "runtime/actions/roofs.h"
 
 namespace ferry {
 namespace {

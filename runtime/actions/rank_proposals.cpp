@@ -7,6 +7,7 @@
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/command_change.h"
 #include "runtime/actions/proposals.h"
+#include "runtime/actions/roofs.h"
 
 // Ranks that share cores, and cores that no thread uses.
 
@@ -66,7 +67,7 @@ double own_weight_bytes(const CaptureReplay& replay) {
   const auto experts = has_workers ? 0.0 : static_cast<double>(info.expert_rank.size());
   double sum = 0;
   for (const OperatorFacts& facts : info.model.operators) {
-    if (facts.factors == Factors::kNone) continue;
+    if (!multiplies_weights(facts)) continue;
     const double of_experts = zone_info(facts.zone).part == Part::kExperts ? experts * facts.bytes.per_b : 0;
     sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + of_experts);
   }
@@ -86,8 +87,7 @@ std::vector<double> saved_by_threads(const CaptureReplay& replay, double from, d
   for_each_step_slice(replay.input.timeline, [&](std::size_t i, const Slice& slice) {
     if (zone_info(slice.zone).kind != ZoneKind::kCompute) return;
     const OperatorFacts* facts = find_operator(info.model.operators, slice.zone);
-    const bool reads = facts != nullptr && facts->factors != Factors::kNone && facts->bytes.fixed + facts->bytes.per_b > 0;
-    const double parallel = reads && !is_cached ? kOfMemory : kParallel;
+    const double parallel = facts != nullptr && multiplies_weights(*facts) && !is_cached ? kOfMemory : kParallel;
     const double seconds = 1e-9 * static_cast<double>(slice.self_ns);
     saved[i] += std::max(0.0, seconds * (1 - share(parallel, to) / share(parallel, from)) - hand_over);
   });

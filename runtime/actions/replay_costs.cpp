@@ -14,12 +14,11 @@
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/cost_curves.h"
 #include "runtime/actions/nonnegative_fit.h"
+#include "runtime/actions/roofs.h"
+#include "runtime/actions/worker_overlap.h"
 
 namespace ferry {
 namespace {
-
-constexpr double kMultiplied = 0.5;  // of the roof, by products of many rows
-constexpr double kStreamed = 0.6;    // of memory's, by the short streams that an operator's weights are
 
 double real(std::size_t value) { return static_cast<double>(value); }
 
@@ -47,29 +46,12 @@ bool is_shared(const RankCapture& a, const RankCapture& b) {
   return std::ranges::any_of(parse_cores(b.cores), [&](int core) { return mine.contains(core); });
 }
 
-/// Nanoseconds of a reply's work in which others of its exchange were at work, each counted.
-double overlap_of(const Reply& reply, std::span<const Reply> replies) {
-  double sum = 0;
-  for (const Reply& other : replies) {
-    if (other.rank == reply.rank || other.rows == 0) continue;
-    const int64_t from = std::max(reply.arrived_ns, other.arrived_ns), until = std::min(reply.posted_ns, other.posted_ns);
-    sum += static_cast<double>(std::max<int64_t>(0, until - from));
-  }
-  return sum;
-}
-
-double overlap_of(std::span<const Reply> replies) {
-  double sum = 0;
-  for (const Reply& reply : replies) sum += reply.rows > 0 ? overlap_of(reply, replies) : 0;
-  return sum;
-}
-
 /// Fits a plan's costs to what steps, calls of experts and messages took.
 class CostFinder {
  public:
   CostFinder(const ReportInput& input, std::span<const ReplayedStep> steps, std::span<const ExpertCall> calls,
              const RoutingShape& shape)
-      : input_(input), steps_(steps), calls_(calls), shape_(shape) {}
+      : input_(input), steps_(steps), calls_(calls), shape_(shape), exchanges_(find_exchanges(input)) {}
 
   std::optional<ReplayCosts> find();
 
@@ -78,8 +60,9 @@ class CostFinder {
   void find_model();
   double count_sent_rows() const;
   void find_bytes();
+  void find_windows();
+  void find_imbalance();
   bool is_saturated() const;
-  double slowing_share() const;
   double busy_share(int32_t rank) const;
   void fit_host();
   void fit_workers();
@@ -104,6 +87,7 @@ class CostFinder {
   std::span<const ReplayedStep> steps_;
   std::span<const ExpertCall> calls_;
   const RoutingShape& shape_;
+  const Exchanges exchanges_;
   ReplayCosts costs_;
   std::vector<double> step_bytes_;    // of each step, both ways
   std::vector<double> step_longest_;  // of each step: seconds in which workers were at work, layer by layer
@@ -168,59 +152,44 @@ double CostFinder::count_sent_rows() const {
 void CostFinder::find_bytes() {
   const StepIndex index(input_.timeline);
   step_bytes_.assign(steps_.size(), 0);
-  step_longest_.assign(steps_.size(), 0);
   for (const Message& message : input_.timeline.messages) {
     const int32_t step = index.find(message.step);
     if (step >= 0) step_bytes_[static_cast<std::size_t>(step)] += static_cast<double>(message.bytes);
   }
+}
+
+void CostFinder::find_windows() {
+  const StepIndex index(input_.timeline);
+  step_longest_.assign(steps_.size(), 0);
   step_planned_.assign(steps_.size(), 0);
-  costs_.step_imbalance.assign(steps_.size(), 0);
-  const double slowing = slowing_share();
-  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
+  for (const Exchange& exchange : exchanges_.list) {
     const int32_t step = index.find(exchange.id.step);
     if (step < 0) continue;
-    int64_t first = INT64_MAX, last = INT64_MIN, latest = INT64_MIN, longest = 0;
-    double in_turn = 0, of_all = 0;
-    for (const Reply& reply : exchanges.replies_of(exchange)) {
+    int64_t first = INT64_MAX, last = INT64_MIN, longest = 0;
+    double in_turn = 0;
+    for (const Reply& reply : exchanges_.replies_of(exchange)) {
       if (reply.rows == 0) continue;
       first = std::min(first, reply.arrived_ns), last = std::max(last, reply.posted_ns);
-      latest = std::max(latest, reply.arrived_ns);
       longest = std::max(longest, reply.work_ns());
-      of_all += static_cast<double>(reply.work_ns());
       in_turn += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
     }
     if (last <= first) continue;
     const auto at = static_cast<std::size_t>(step);
-    const double workers = std::max(1.0, real(exchange.last - exchange.first));
-    // Undisturbed, each would have less to do; at work all the time at once, each is slowed by all others.
-    const double undisturbed_ns = of_all - slowing * overlap_of(exchanges.replies_of(exchange));
-    const double even_ns = std::min(undisturbed_ns, undisturbed_ns / workers / std::max(1e-3, 1 - slowing * (workers - 1)));
-    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(last - latest) - even_ns);
     step_longest_[at] += 1e-9 * static_cast<double>(costs_.is_together ? last - first : longest);
     step_planned_[at] += 1e-9 * std::max(in_turn, static_cast<double>(longest));
   }
 }
 
-/// Of the time in which another worker is at work, what share a worker loses to that, to one core's threads or to memory: by
-/// calls of as much work beside which others had more and less to do.
-double CostFinder::slowing_share() const {
-  if (costs_.is_together || costs_.worker_ranks.size() < 2) return 0;  // no placement is proposed there
-  const double most = 1 / real(costs_.worker_ranks.size());            // all together then do what one does
-  std::map<std::pair<int32_t, ExchangeId>, const ExpertCall*> known;
-  for (const ExpertCall& call : calls_) known[{call.rank, call.id}] = &call;
-  const ExpertCosts costs = fit_expert_calls(calls_, &ExpertCall::seconds);
-  std::vector<FitPoint> points;
-  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
-    const std::span<const Reply> replies = exchanges.replies_of(exchange);
-    for (const Reply& reply : replies) {
-      const auto found = known.find({reply.rank, exchange.id});
-      const double work_s = 1e-9 * static_cast<double>(reply.work_ns());
-      if (found == known.end() || found->second->touched <= 0 || work_s <= 0) continue;
-      const double touched = found->second->touched, expected = touched * costs.expert.at(found->second->rows / touched);
-      points.push_back({{expected, 1, 1e-9 * overlap_of(reply, replies)}, work_s, 1 / (work_s * work_s)});
-    }
+/// Of workers with cores of their own, since for others no placement is proposed.
+void CostFinder::find_imbalance() {
+  costs_.step_imbalance.assign(steps_.size(), 0);
+  if (costs_.is_together || costs_.worker_ranks.size() < 2) return;
+  const StepIndex index(input_.timeline);
+  const WorkerOverlap overlap(input_, exchanges_, calls_);
+  for (std::size_t i = 0; i < exchanges_.list.size(); ++i) {
+    const int32_t step = index.find(exchanges_.list[i].id.step);
+    if (step >= 0) costs_.step_imbalance[static_cast<std::size_t>(step)] += overlap.imbalance(i);
   }
-  return std::min(most, fit_nonnegative(points)[2]);
 }
 
 /// Of its host's cores, how many a rank's threads take.
@@ -234,9 +203,9 @@ double CostFinder::busy_share(int32_t rank) const {
 /// Whether workers, all at once, have more to do than their cores can: then none of them is what the others wait for.
 bool CostFinder::is_saturated() const {
   double in_turn = 0, longest = 0;
-  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
+  for (const Exchange& exchange : exchanges_.list) {
     double of_all = 0, of_one = 0;
-    for (const Reply& reply : exchanges.replies_of(exchange)) {
+    for (const Reply& reply : exchanges_.replies_of(exchange)) {
       of_all += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
       of_one = std::max(of_one, static_cast<double>(reply.work_ns()));
     }
@@ -273,8 +242,8 @@ Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
 /// which nobody waited for a core: what any worker's takes whatever its bytes is no more.
 double CostFinder::quickest_way_s() const {
   std::map<int32_t, std::vector<double>> ways;  // of each worker
-  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list)
-    for (const Reply& reply : exchanges.replies_of(exchange))
+  for (const Exchange& exchange : exchanges_.list)
+    for (const Reply& reply : exchanges_.replies_of(exchange))
       if (reply.rows > 0) ways[reply.rank].push_back(1e-9 * static_cast<double>(reply.way_ns()));
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [rank, seconds] : ways) least = std::min(least, percentile(seconds, 0.05));
@@ -350,15 +319,13 @@ double CostFinder::read_s(double StepParts::*part) const {
 }
 
 WeightsRoof CostFinder::weights_roof(double StepParts::*part) const {
-  const CaptureInfo& info = input_.capture.info;
-  double flop = 0;
-  for (const OperatorFacts& facts : info.model.operators)
-    if (part_of(facts.zone, !costs_.worker_ranks.empty()) == part && facts.bytes.fixed > 0 && facts.factors != Factors::kNone)
-      flop += real(facts.num_layers) * facts.flop.per_row;
-  // What the products of a prompt came to on Zen 4, and on Sapphire Rapids, whose tiles wait for what they are loaded with.
-  constexpr double kInVectors = 0.8, kInTiles = 0.2;
-  const double reached = (has_tiles(input_) ? kInTiles : kInVectors) * info.flops_per_s;
-  return {.read = read_s(part) / kStreamed, .row = reached > 0 ? flop / reached : 0};
+  double row_s = 0;
+  for (const OperatorFacts& facts : input_.capture.info.model.operators) {
+    if (part_of(facts.zone, !costs_.worker_ranks.empty()) != part || !multiplies_weights(facts)) continue;
+    const double reached = reached_flops_per_s(input_, facts);
+    if (reached > 0) row_s += real(facts.num_layers) * facts.flop.per_row / reached;
+  }
+  return {.read = read_s(part) / kStreamed, .row = row_s};
 }
 
 PartWork CostFinder::part_work(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const {
@@ -391,17 +358,19 @@ void CostFinder::continue_part(Curve& decode, Curve& prefill, StepParts Replayed
 /// An expert's curve for more and for fewer rows than any had, by what those who compute experts can multiply and read.
 Curve CostFinder::continued(Curve expert) const {
   const CaptureInfo& info = input_.capture.info;
-  double flop = 0, bytes = 0;
+  double row_s = 0, bytes = 0;
   for (const Zone zone : {Zone::kGroupedGateUp, Zone::kGroupedDown}) {
     const OperatorFacts* facts = find_operator(info.model.operators, zone);
-    if (facts != nullptr) flop += facts->flop.per_row, bytes += facts->bytes.per_b;
+    if (facts == nullptr) continue;
+    const double reached = reached_flops_per_s(input_, *facts);
+    bytes += facts->bytes.per_b;
+    if (reached > 0) row_s += facts->flop.per_row / reached;
   }
   if (!expert.points.empty() && bytes > 0 && info.read_bytes_per_s > 0) {
     const double least = std::min(expert.points.front().seconds, bytes / (kStreamed * info.read_bytes_per_s));
     expert.points.insert(expert.points.begin(), {0, least});
   }
-  const double threads = costs_.worker_ranks.empty() ? 1 : worker_thread_share();
-  return with_roof(std::move(expert), flop, kMultiplied * threads * info.flops_per_s);
+  return with_roof(std::move(expert), costs_.worker_ranks.empty() ? row_s : row_s / worker_thread_share());
 }
 
 void CostFinder::fit_host() {
@@ -476,6 +445,8 @@ std::optional<ReplayCosts> CostFinder::find() {
   costs_.captured.micro_batch_rows = setting("--micro-batch").empty() ? 0 : std::atoll(setting("--micro-batch").c_str());
   find_model();
   find_bytes();
+  find_windows();
+  find_imbalance();
   costs_.own_roof = weights_roof(&StepParts::own);
   fit_host();
   if (!costs_.is_together) fit_workers();
@@ -494,11 +465,6 @@ bool share_cores(const ReportInput& input) {
   int64_t core_wait_ns = 0;
   for (const RankLoss& loss : find_lost_time(input).ranks) core_wait_ns += loss.core_wait_ns;
   return static_cast<double>(core_wait_ns) > kWaits * static_cast<double>(total_step_ns(input.timeline));
-}
-
-bool has_tiles(const ReportInput& input) {
-  constexpr double kLeast = 1e12;
-  return input.capture.info.flops_per_s >= kLeast * std::max(1, input.capture.ranks.front().num_threads);
 }
 
 std::optional<ReplayCosts> find_replay_costs(const ReportInput& input, std::span<const ReplayedStep> steps,

@@ -31,10 +31,6 @@ struct ReplayCosts {
 /// Whether ranks of one host take cores from each other: they may run on the same ones, and the kernel counted waits.
 bool share_cores(const ReportInput& input);
 
-/// Whether products are made in tiles, which take as long for one row as for sixteen: AMX multiplies at 2 and more TFLOP/s on
-/// each core, vectors at 0.1 to 0.4.
-bool has_tiles(const ReportInput& input);
-
 /// Nothing where steps or their operators were not recorded, or there are no experts.
 /// `shape` is that of the routing that the costs are to be used with.
 std::optional<ReplayCosts> find_replay_costs(const ReportInput& input, std::span<const ReplayedStep> steps,

@@ -10,6 +10,7 @@
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/nonnegative_fit.h"
+#include "runtime/actions/roofs.h"
 
 namespace ferry {
 namespace {
@@ -124,7 +125,7 @@ void add_unchanging(const std::vector<OperatorFacts>& operators, const Slice& sl
   const OperatorFacts* facts = find_operator(operators, slice.zone);
   if (slice.zone == Zone::kStep || slice.zone == Zone::kSchedule || slice.zone == Zone::kPublish)
     step.once.*part += seconds;
-  else if (facts != nullptr && facts->factors != Factors::kNone && facts->bytes.fixed > 0)
+  else if (facts != nullptr && multiplies_weights(*facts))
     step.weights.*part += seconds;
 }
 

@@ -9,6 +9,7 @@
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/command_change.h"
 #include "runtime/actions/proposals.h"
+#include "runtime/actions/roofs.h"
 #include "runtime/actions/schedule_replay.h"
 
 // What the scheduler could do better with other limits: its own code, over the captured requests.
@@ -36,16 +37,16 @@ double measured_ttft_s(const Timeline& timeline) {
   return median(all);
 }
 
-/// What a prompt's row takes at least, seconds, where it only multiplies: the share of the roof that long prompts come to.
-double least_prompt_row_s(const CaptureInfo& info) {
-  constexpr double kReached = 0.5;
-  double flop = 0;
-  for (const OperatorFacts& facts : info.model.operators) {
+/// What a prompt's row takes at least, seconds, where it only multiplies.
+double least_prompt_row_s(const ReportInput& input) {
+  double seconds = 0;
+  for (const OperatorFacts& facts : input.capture.info.model.operators) {
     const Part part = zone_info(facts.zone).part;
-    if (part == Part::kHead || part == Part::kSample) continue;
-    flop += static_cast<double>(facts.num_layers * facts.rows_per_token) * facts.flop.per_row;
+    const double reached = reached_flops_per_s(input, facts);
+    if (part == Part::kHead || part == Part::kSample || reached <= 0) continue;
+    seconds += static_cast<double>(facts.num_layers * facts.rows_per_token) * facts.flop.per_row / reached;
   }
-  return info.flops_per_s > 0 ? flop / (kReached * info.flops_per_s) : 0;
+  return seconds;
 }
 
 /// Steps of sizes that the capture does not have, where a plan can be made of it.
@@ -65,7 +66,7 @@ class ScheduleProposer {
   ScheduleProposer(const CaptureReplay& replay, std::vector<Proposal>& proposals)
       : replay_(replay),
         proposals_(proposals),
-        clock_(replay.steps, find_gap_s(replay.input.timeline), least_prompt_row_s(replay.input.capture.info), plan_of(replay)),
+        clock_(replay.steps, find_gap_s(replay.input.timeline), least_prompt_row_s(replay.input), plan_of(replay)),
         requests_(find_replayed_requests(replay.input)) {
     const CaptureInfo& info = replay.input.capture.info;
     options_.max_running =
@@ -183,7 +184,7 @@ bool ScheduleProposer::propose_pieces_of_sections(const SchedulerOptions& change
 /// Larger pieces of prompts: the smallest that brings nearly all there is to gain.
 void ScheduleProposer::propose_pieces() {
   constexpr double kNearly = 0.95;
-  constexpr int64_t kMostRows = 4096;
+  constexpr int64_t kLargest = 4096;
   int64_t longest = 0;
   for (const ReplayedRequest& r : requests_) longest = std::max(longest, r.num_prompt);
   if (longest <= piece(options_)) return;
@@ -192,7 +193,7 @@ void ScheduleProposer::propose_pieces() {
   std::vector<SchedulerOptions> candidates;
   std::vector<std::optional<ScheduleResult>> results;
   std::vector<double> seconds;
-  for (int64_t rows = 64; rows <= kMostRows; rows *= 2) {
+  for (int64_t rows = 64; rows <= kLargest; rows *= 2) {
     SchedulerOptions o = options_;
     (is_chunk ? o.prefill_chunk : o.token_budget) = rows + (is_chunk ? 0 : o.max_running);
     if (piece(o) <= piece(options_) || (is_chunk && o.prefill_chunk > o.token_budget - o.max_running)) continue;

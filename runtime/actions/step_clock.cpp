@@ -7,6 +7,7 @@
 
 #include "runtime/actions/cost_curves.h"
 #include "runtime/actions/nonnegative_fit.h"
+#include "runtime/actions/roofs.h"
 
 namespace ferry {
 
@@ -15,7 +16,6 @@ namespace {
 /// The curve with points beyond its last one: by what factor a step takes longer there, a plan says, but no row less than
 /// `least_row_s`.
 Curve continued(Curve curve, double last_size, bool is_decode, double least_row_s, const StepClock::Plan& plan) {
-  constexpr double kMostRows = 8192;
   const double planned = plan(last_size, is_decode);
   if (planned <= 0) return curve;
   std::erase_if(curve.points, [&](const Curve::Point& point) { return point.size > last_size; });

@@ -327,23 +327,6 @@ TEST(ReplayCostsTest, WaysAndRowsOfWorkersAreTakenApart) {
   EXPECT_NEAR(1e6 * replay.costs->hosts.front().handling.at(0), 40, 1);
 }
 
-/// Two workers that are both at work lose a third of that to each other. With as much work each they are at it all the time, so
-/// that half is gained of what would be if they lost nothing.
-TEST(ReplayCostsTest, WorkersThatSlowEachOtherGainLessFromEvenWork) {
-  for (const double slowing : {1e-6, 1.0 / 3}) {
-    KnownCapture run({.num_workers = 2, .link_us = 5, .slowing = slowing, .hot_worker = 0});
-    for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8 + i % 5, 8 + i % 5);
-    const double uneven_us = run.uneven_us();
-    const ReportInput input(run.take());
-    const CaptureReplay replay(input);
-    ASSERT_TRUE(replay.costs.has_value());
-    double found = 0;
-    for (const double seconds : replay.costs->step_imbalance) found += 1e6 * seconds;
-    EXPECT_GT(found, 0.95 * uneven_us) << slowing;
-    EXPECT_LT(found, slowing < 0.1 ? 1.05 * uneven_us : 0.9 * 2 * uneven_us) << slowing;
-  }
-}
-
 /// The worker with less to do gets its rows 40 us later: by as much less the other would be done sooner, were both even.
 TEST(ReplayCostsTest, EvenWorkDoesNotBeginSooner) {
   std::vector<double> found;

@@ -120,12 +120,12 @@ TEST(CostCurvesTest, RanksWithoutCommonSizesAreAlike) {
 /// those, and a hundred a hundred times 4 s.
 TEST(CostCurvesTest, BeyondWhatWasSeenTheRoofDecides) {
   const Curve few{{{1, 16}, {2, 16}}};
-  const Curve curve = with_roof(few, 2, 0.5);
+  const Curve curve = with_roof(few, 4);
   EXPECT_NEAR(curve.at(1), 16, 1e-9);
   EXPECT_NEAR(curve.at(4), 16, 1e-9);
   EXPECT_NEAR(curve.at(100), 400, 1e-9);
-  EXPECT_NEAR(with_roof({{{1, 3}, {64, 64}}}, 2, 0.5).at(128), 128, 1e-9) << "products that were faster than that stay so";
-  EXPECT_NEAR(with_roof(few, 2, 0).at(100), 16, 1e-9) << "nobody measured the roof";
+  EXPECT_NEAR(with_roof({{{1, 3}, {64, 64}}}, 4).at(128), 128, 1e-9) << "products that were faster than that stay so";
+  EXPECT_NEAR(with_roof(few, 0).at(100), 16, 1e-9) << "nobody measured the roof";
 }
 
 }  // namespace

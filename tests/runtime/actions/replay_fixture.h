@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/support/small_capture.h"
@@ -22,7 +24,8 @@ struct KnownRun {
   double link_us = 40;                       // what an exchange takes beside the slowest worker
   std::vector<double> slow;                  // [num_workers] times as long; empty: all alike
   std::vector<double> slow_way;              // [num_workers] times as long on their way; empty: all alike
-  double slowing = 0;                        // of the time in which both of two workers work, what share each loses
+  double slowing = 0;                        // of the time in which another worker works, what share each loses
+  double noise = 0;                          // by what share a worker's calls are longer or shorter at most
   double sample_us = 0;                      // of each sequence that decodes
   double publish_us = 0;                     // of a step: its tokens are handed out
   int32_t hot_worker = -1;                   // all rows take its first two experts in three of four steps
@@ -62,17 +65,27 @@ class KnownCapture {
     return std::move(small_.capture);
   }
   uint32_t num_steps() const { return step_; }
-  /// How much sooner the slower of two workers had been done, were their work even: of all steps.
+  /// How much sooner the last worker had been done, were their work even: of all steps.
   double uneven_us() const { return uneven_us_; }
 
  private:
-  /// Two workers at once, which slow each other down.
+  /// Workers begin at once, and each of those still at work is slowed by all others of them.
   void slow_down(std::vector<double>& busy) {
-    const auto [first, second] = std::minmax_element(busy.begin() + 1, busy.end());
-    double &less = *first, &more = *second;
-    const double even = (less + more) / 2 / (1 - run_.slowing);
-    less /= 1 - run_.slowing, more += run_.slowing * less;
-    uneven_us_ += more - even;
+    std::vector<double*> order;
+    double sum = 0;
+    for (std::size_t w = 1; w < busy.size(); ++w) {
+      busy[w] *= 1 + run_.noise * std::uniform_real_distribution(-1.0, 1.0)(random_);
+      sum += busy[w];
+      if (busy[w] > 0) order.push_back(&busy[w]);
+    }
+    std::ranges::sort(order, {}, [](const double* us) { return *us; });
+    double alone = 0, now = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const double others = static_cast<double>(order.size() - i - 1);
+      now += (*order[i] - alone) / (1 - run_.slowing * others);
+      alone = std::exchange(*order[i], now);
+    }
+    uneven_us_ += now - sum / run_.num_workers / (1 - run_.slowing * (run_.num_workers - 1));
   }
   /// What the coordinator does next for so long.
   void work(Zone zone, double us, int64_t rows) {
@@ -87,6 +100,7 @@ class KnownCapture {
   uint64_t now_ = 1000;
   uint32_t step_ = 0;
   double uneven_us_ = 0;
+  std::mt19937 random_{7};
 };
 
 inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
@@ -116,7 +130,8 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     busy[w] += run_.expert_us + run_.expert_row_us * static_cast<double>(n);
     worker_rows[w] += static_cast<uint32_t>(n), ++touched[w];
   }
-  if (run_.slowing > 0) slow_down(busy);
+  for (std::size_t w = 0; w < run_.slow.size(); ++w) busy[w + 1] *= run_.slow[w];
+  if (run_.num_workers > 1) slow_down(busy);
   if (run_.num_workers == 0) {
     small_.span(0, Zone::kGroupedGateUp, now_, now_ + ns(busy[0]), worker_rows[0], touched[0], {s, 0});
     now_ += ns(busy[0]);
@@ -124,7 +139,6 @@ inline double KnownCapture::step(Phase phase, int64_t rows, int64_t sequences) {
     const uint64_t posted = now_;
     for (std::size_t w = 1; w < busy.size(); ++w) {
       const auto r = static_cast<int32_t>(w);
-      if (!run_.slow.empty()) busy[w] *= run_.slow[w - 1];
       const double way_us = run_.link_us / 2 * (run_.slow_way.empty() ? 1 : run_.slow_way[w - 1]);
       const uint64_t arrived = posted + ns(way_us), replied = arrived + ns(busy[w]);
       const uint32_t bytes = 100 * worker_rows[w] + 1;
