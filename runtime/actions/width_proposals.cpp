@@ -6,6 +6,7 @@
 #include "profiler/report/timeline/step_slices.h"
 #include "runtime/actions/command_change.h"
 #include "runtime/actions/proposals.h"
+#include "runtime/actions/roofs.h"
 
 // Weights in fewer bits, where reading them is what takes time.
 
@@ -15,7 +16,7 @@ namespace {
 struct Width {
   const char* name;
   double bytes_of_bf16;  // scales included
-  double passed;  // weights a second of few rows, over the multiply-adds of the roof: codes have to be taken apart; 0: all
+  double passed;         // weights a second of few rows, over the multiply-adds of vectors: these take codes apart; 0: all
 };
 // Of runs with one and with two Zen 4 threads, fitted to the gain that came in three series of them.
 constexpr std::array<Width, 2> kWidths{{{"w8a8", 0.52, 0}, {"w4a8", 0.28, 0.23}}};
@@ -69,9 +70,12 @@ Reading find_reading(const CaptureReplay& replay, const StepGroup& group) {
 }
 
 /// What taking apart the codes of all weights that were read takes at least, seconds.
-double passing_s(const Width& width, const Reading& reading, const CaptureInfo& info) {
+double passing_s(const Width& width, const Reading& reading, const ReportInput& input) {
   constexpr double kBytesOfWeight = 2, kFlopOfMultiplyAdd = 2;
-  const double per_s = width.passed * info.flops_per_s / kFlopOfMultiplyAdd;
+  constexpr double kTilesOverVectors = 16;  // multiply-adds of bf16 in a cycle: 1024 over two times 32
+  const CaptureInfo& info = input.capture.info;
+  const double of_vectors = info.flops_per_s / (has_tiles(input) ? kTilesOverVectors : 1);
+  const double per_s = width.passed * of_vectors / kFlopOfMultiplyAdd;
   return per_s > 0 ? reading.read_s * info.read_bytes_per_s / kBytesOfWeight / per_s : 0;
 }
 
@@ -103,7 +107,7 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
       // Half of what these operators take beyond the reading itself waits for it, too; the other half is what they compute.
       const double waiting = (reading.read_s + reading.seconds) / 2;
       const double left = std::max(reading.seconds - std::min(waiting, reading.seconds) * (1 - width.bytes_of_bf16),
-                                   passing_s(width, reading, info));
+                                   passing_s(width, reading, replay.input));
       const double saved = std::max(0.0, reading.seconds - left);
       Proposal p{
           .answers = {"memory_bound"},
@@ -121,7 +125,7 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
                      .command = changed_command(info, "--quantize", width.name),
                      .metric = group.metric,
                      .assumes = "what operators wait for weights is as much less as those have fewer bytes, and half of what "
-                                "they do beside; codes of 4 bits pass at 0.23 of what the processor multiplies"}};
+                                "they do beside; codes of 4 bits pass at 0.23 of what vectors multiply"}};
       if (set_saving(p.action, group.tokens_per_s(), true,
                      {.before_s = group.seconds,
                       .after_s = group.seconds - saved,
