@@ -25,32 +25,34 @@ bool set_saving(Action& action, double before, bool is_rate, const Saving& savin
 namespace {
 
 /// `kept` says which share of a group's saving counts.
-template <class Kept>
 GroupSaving find_saving(const CaptureReplay& replay, PlanReplay& captured, PlanReplay& changed, const PlanCase& c, double doubt,
-                        Kept&& kept) {
-  GroupSaving best;
-  double all_saved_s = 0, most_s = 0;
-  for (const StepGroup& group : replay.groups) {
+                        const std::function<double(const StepGroup&)>& kept) {
+  GroupSaving best = find_group_saving(replay, doubt, [&](const StepGroup& group) {
     const double before = captured.captured_seconds(group);
-    if (before <= 0) continue;
-    const double saved = kept(group) * (1 - changed.seconds(group, c) / before);
-    const double after = group.seconds * (1 - saved);
-    all_saved_s += group.seconds - after;
-    if (group.seconds - after <= most_s) continue;
-    most_s = group.seconds - after;
-    best.group = &group;
-    best.saving = {.before_s = group.seconds,
-                   .after_s = after,
-                   .all_saved_s = 0,
-                   .self_error = before / group.seconds - 1,
-                   .noise = group.noise,
-                   .doubt = doubt};
-  }
-  best.saving.all_saved_s = all_saved_s;
+    const double saved = before > 0 ? kept(group) * (1 - changed.seconds(group, c) / before) : 0;
+    return group.seconds * (1 - saved);
+  });
+  if (best.group != nullptr) best.saving.self_error = captured.captured_seconds(*best.group) / best.group->seconds - 1;
   return best;
 }
 
 }  // namespace
+
+GroupSaving find_group_saving(const CaptureReplay& replay, double doubt,
+                              const std::function<double(const StepGroup&)>& after_s) {
+  GroupSaving best;
+  double all_saved_s = 0, most_s = 0;
+  for (const StepGroup& group : replay.groups) {
+    const double after = after_s(group), saved = group.seconds - after;
+    all_saved_s += saved;
+    if (saved <= most_s) continue;
+    most_s = saved;
+    best.group = &group;
+    best.saving = {.before_s = group.seconds, .after_s = after, .noise = group.noise, .doubt = doubt};
+  }
+  best.saving.all_saved_s = all_saved_s;
+  return best;
+}
 
 GroupSaving find_group_saving(const CaptureReplay& replay, PlanReplay& captured, PlanReplay& changed, const PlanCase& c,
                               double doubt) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,15 @@ struct Saving {
 /// or against it. Whether the action is worth showing: it saves kLeastGain, and more than its error.
 bool set_saving(Action& action, double before, bool is_rate, const Saving& saving);
 
-/// The saving over all groups of one configuration against the captured one, by a plan's model, and the group that gains most.
+/// The saving over all groups, and the one that gains most; nullptr where none does.
 struct GroupSaving {
   const StepGroup* group = nullptr;
   Saving saving;
 };
+/// Where a group's steps take so many seconds.
+GroupSaving find_group_saving(const CaptureReplay& replay, double doubt,
+                              const std::function<double(const StepGroup&)>& after_s);
+/// Of one configuration against the captured one, by a plan's model.
 GroupSaving find_group_saving(const CaptureReplay& replay, PlanReplay& captured, PlanReplay& changed, const PlanCase& c,
                               double doubt);
 /// The same of what only makes workers' shares more even: drawn routing may be less even than the steps were, and no more is

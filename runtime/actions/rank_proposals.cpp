@@ -20,6 +20,12 @@ int64_t count_threads(const Capture& capture) {
   return sum;
 }
 
+double sum_of(const std::vector<double>& by_step, const StepGroup& group) {
+  double sum = 0;
+  for (const std::size_t i : group.steps) sum += by_step[i];
+  return sum;
+}
+
 Finding cores_shared(const CaptureReplay& replay) {
   const Capture& capture = replay.input.capture;
   const auto cores = std::ssize(parse_cores(capture.ranks.front().cores));
@@ -46,18 +52,7 @@ std::vector<double> alone_seconds(const CaptureReplay& replay) {
 
 GroupSaving find_alone_saving(const CaptureReplay& replay, double doubt) {
   const std::vector<double> alone = alone_seconds(replay);
-  GroupSaving best;
-  double all_saved_s = 0;
-  for (const StepGroup& group : replay.groups) {
-    double after = 0;
-    for (const std::size_t i : group.steps) after += alone[i];
-    all_saved_s += group.seconds - after;
-    if (best.group != nullptr && group.seconds - after <= best.saving.before_s - best.saving.after_s) continue;
-    best.group = &group;
-    best.saving = {.before_s = group.seconds, .after_s = after, .noise = group.noise, .doubt = doubt};
-  }
-  best.saving.all_saved_s = all_saved_s;
-  return best;
+  return find_group_saving(replay, doubt, [&](const StepGroup& group) { return sum_of(alone, group); });
 }
 
 /// Bytes of all weights that the coordinator reads.
@@ -134,18 +129,9 @@ void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposa
     if (theirs.empty() || std::ranges::any_of(theirs, [&](int core) { return cores.contains(core); })) return;
   }
   const std::vector<double> saved_by_step = saved_by_threads(replay, num_threads, num_cores);
-  GroupSaving best;
-  double all_saved_s = 0;
-  for (const StepGroup& group : replay.groups) {
-    double saved = 0;
-    for (const std::size_t i : group.steps) saved += saved_by_step[i];
-    all_saved_s += saved;
-    if (best.group != nullptr && saved <= best.saving.before_s - best.saving.after_s) continue;
-    best.group = &group;
-    best.saving = {.before_s = group.seconds, .after_s = group.seconds - saved, .noise = group.noise, .doubt = kDoubt};
-  }
+  const GroupSaving best =
+      find_group_saving(replay, kDoubt, [&](const StepGroup& group) { return group.seconds - sum_of(saved_by_step, group); });
   if (best.group == nullptr) return;
-  best.saving.all_saved_s = all_saved_s;
   const std::string to = std::to_string(cores.size());
   Proposal p{
       .answers = {"idle_cores"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <unordered_map>
 
 #include "profiler/report/statistics.h"
@@ -48,9 +49,8 @@ class Driver {
       if (requests[i].follows >= 0)
         followers_[static_cast<std::size_t>(requests[i].follows)].push_back(i);
       else
-        pending_.emplace_back(requests[i].arrival_s, i);
+        pending_.emplace(requests[i].arrival_s, i);
     }
-    std::ranges::sort(pending_, std::greater<>());
   }
 
   std::optional<ScheduleResult> run();
@@ -73,7 +73,7 @@ class Driver {
   std::vector<Run> runs_;
   std::vector<double> arrival_;
   std::vector<std::vector<std::size_t>> followers_;
-  std::vector<std::pair<double, std::size_t>> pending_;  // by time, the next one last
+  std::multimap<double, std::size_t> pending_;  // by time
   std::vector<double> gaps_;
   std::size_t num_ended_ = 0;
   double now_ = 0;
@@ -81,9 +81,9 @@ class Driver {
 };
 
 void Driver::take_arrivals() {
-  while (!pending_.empty() && pending_.back().first <= now_) {
-    const auto [when, i] = pending_.back();
-    pending_.pop_back();
+  while (!pending_.empty() && pending_.begin()->first <= now_) {
+    const auto [when, i] = *pending_.begin();
+    pending_.erase(pending_.begin());
     const ReplayedRequest& r = requests_[i];
     Request request{
         .id = std::to_string(i), .owner = "", .prompt = std::vector<TokenId>(static_cast<std::size_t>(r.num_prompt), 0)};
@@ -113,10 +113,7 @@ void Driver::take_ends() {
   for (const std::unique_ptr<Sequence>& sequence : scheduler_.take_finished()) {
     ++num_ended_;
     const auto i = static_cast<std::size_t>(std::stoll(sequence->request.id));
-    for (const std::size_t next : followers_[i]) {
-      pending_.emplace_back(now_ + requests_[next].think_s, next);
-      std::ranges::sort(pending_, std::greater<>());
-    }
+    for (const std::size_t next : followers_[i]) pending_.emplace(now_ + requests_[next].think_s, next);
   }
 }
 
@@ -128,7 +125,7 @@ std::optional<ScheduleResult> Driver::run() {
     const StepPlan& plan = scheduler_.plan(at(now_));
     if (plan.num_rows == 0) {
       if (pending_.empty()) return {};
-      now_ = std::max(now_, pending_.back().first);
+      now_ = std::max(now_, pending_.begin()->first);
       continue;
     }
     if (++result_.num_steps > kMaxReplayedSteps) return {};
@@ -177,7 +174,7 @@ int count_clients(const Timeline& timeline) {
 /// How long after another request's end one may come and still be its client's next.
 int64_t longest_way_ns(const Timeline& timeline) {
   if (timeline.steps.empty()) return 0;
-  if (count_clients(timeline) > 0) return INT64_MAX;
+  if (count_clients(timeline) > 0) return timeline.end_ns - timeline.begin_ns;
   const int64_t step_ns = (timeline.steps.back().end_ns - timeline.steps.front().begin_ns) / std::ssize(timeline.steps);
   return std::max<int64_t>(20'000'000, 2 * step_ns);
 }
@@ -189,7 +186,7 @@ std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input) {
   const std::unordered_map<uint32_t, SeenRows> seen = count_seen(timeline);
   const int64_t at_once_ns = longest_way_ns(timeline);
   std::vector<ReplayedRequest> list;
-  std::vector<std::pair<int64_t, int32_t>> ends;  // of requests that nobody follows yet
+  std::multimap<int64_t, int32_t> ends;  // of requests that nobody follows yet
   for (const RequestInfo& r : timeline.requests) {
     const auto found = seen.find(r.request);
     if (found == seen.end()) continue;  // it had no rows
@@ -201,15 +198,13 @@ std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input) {
     one.is_measured = r.first_token_ns && (r.arrival_ns || r.queued_ns);
     const int64_t arrival = r.arrival_ns.value_or(r.queued_ns.value_or(0));
     one.arrival_s = since_begin_s(arrival);
-    const auto before =
-        std::ranges::find_if(ends, [&](const auto& end) { return end.first <= arrival && arrival - end.first <= at_once_ns; });
-    if (before != ends.end()) {
+    const auto before = ends.lower_bound(arrival - at_once_ns);
+    if (before != ends.end() && before->first <= arrival) {
       one.follows = before->second;
       one.think_s = since_begin_s(arrival - before->first);
       ends.erase(before);
     }
-    if (r.finished_ns) ends.emplace_back(*r.finished_ns, static_cast<int32_t>(list.size()));
-    std::ranges::sort(ends);
+    if (r.finished_ns) ends.emplace(*r.finished_ns, static_cast<int32_t>(list.size()));
     list.push_back(one);
   }
   return list;

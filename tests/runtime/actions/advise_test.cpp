@@ -192,8 +192,8 @@ TEST(AdviseTest, MoreDraftsDoNotFindMore) {
 }
 
 /// Sixteen experts of 20 MB are read in 20 us each at 1 TB/s, and take 2 us for their row. Codes of 4 bits are read in 0.28
-/// of that, which counts for half of the rest, too, but taken apart no faster than at 0.23 of the multiply-adds of vectors, of which
-/// tiles have sixteen times as many.
+/// of that, which counts for half of the rest, too, but taken apart no faster than at 0.23 of the multiply-adds of vectors, a
+/// sixteenth of what tiles have.
 TEST(AdviseTest, CodesAreReadQuicklyAndTakenApartSlowly) {
   const double of_vectors = 2 * 10e6 / (0.23 * 18e-6);
   for (const double flops_per_s : {0.0, of_vectors, 16 * of_vectors}) {
