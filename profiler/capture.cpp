@@ -364,7 +364,9 @@ Capture read_capture(const std::filesystem::path& directory) {
   Capture capture;
   const std::filesystem::path info_path = directory / "capture.json";
   std::error_code code;
-  if (!std::filesystem::exists(info_path, code))
+  const bool is_there = std::filesystem::exists(info_path, code);
+  if (code) throw Error(ErrorCode::kUnavailable, directory.string() + " cannot be read: " + code.message());
+  if (!is_there)
     throw Error(ErrorCode::kNotFound, directory.string() + " holds no capture; allowed: a folder with a capture.json");
   capture.info = decode_capture_info(read_text_file(info_path, kCaptureJson.bytes), info_path.string());
   for (int32_t r = 0; r < capture.info.world_size; ++r) {

@@ -50,6 +50,8 @@ inline constexpr CounterInfo kCounters[] = {
 #undef FERRY_COUNTER_INFO
 };
 inline constexpr std::size_t kNumCounters = sizeof kCounters / sizeof kCounters[0];
+/// Every capture tells of so many, if only that they are absent; few machines tell of those behind them.
+inline constexpr std::size_t kNumToldByAll = static_cast<std::size_t>(Counter::kDramEnergy) + 1;
 
 /// Values by Counter.
 using CounterValues = std::array<uint64_t, kNumCounters>;

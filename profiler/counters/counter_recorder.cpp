@@ -162,8 +162,7 @@ CounterCapture CounterRecorder::end(uint64_t now) {
   if (!is_running_) return {};
   read_all_threads(kNoStep, now);
   if (machine_) keep(machine_->take(now));
-  constexpr auto kToldByAll = static_cast<std::size_t>(Counter::kDramEnergy);  // few machines tell of what comes behind it
-  for (std::size_t c = 0; c <= kToldByAll; ++c)
+  for (std::size_t c = 0; c < kNumToldByAll; ++c)
     add_if_unknown({static_cast<Counter>(c), "", "the capture was over before it was opened"}, capture_.sources);
   CounterCapture ended = std::exchange(capture_, {});
   close();

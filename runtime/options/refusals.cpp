@@ -19,7 +19,7 @@ std::string reword(const std::string& text) {
   const std::size_t received = text.find(" required but received ");
   if (received == std::string::npos || name.size() + 2 > received) return text;
   const std::string given = text.substr(text.rfind(' ') + 1), bound = text.substr(name.size() + 2, received - name.size() - 2);
-  if (bound.starts_with("At least ")) return name + ": " + given + " given; allowed: " + bound.substr(9) + " or more";
+  if (bound.starts_with("At least ")) return name + ": " + given + " given; allowed: at least " + bound.substr(9);
   const std::string most = bound.substr(bound.rfind(' ') + 1);
   if (most == "1") return name + ": given " + given + " times; allowed: once";
   return name + ": " + given + " given; allowed: at most " + most;

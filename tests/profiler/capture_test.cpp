@@ -247,6 +247,8 @@ TEST_F(CaptureFiles, RefuseHoldersThatCannotBe) {
 TEST_F(CaptureFiles, MissingOrTornFoldersAreRefused) {
   test::expect_error([&] { read_capture(folder_); }, ErrorCode::kNotFound,
                      {folder_.string() + " holds no capture; allowed: a folder with a capture.json"});
+  const std::filesystem::path unreadable = folder_ / std::string(300, 'x');
+  test::expect_error([&] { read_capture(unreadable); }, ErrorCode::kUnavailable, {" cannot be read: File name too long"});
   write_capture(folder_, make_made_capture());
   std::filesystem::resize_file(folder_ / "rank-2.spans", 100);
   EXPECT_THROW(read_capture(folder_), Error);

@@ -78,8 +78,8 @@ TEST(Options, TooFewFoldersOrTooMany) {
   EXPECT_NE(parse({"--help"}).message.find("report, export, diff, verify, merge, archive, routing"), std::string::npos);
   refuse({"trace", "export", "a", "--otlp", ""}, {"--otlp", "''", "a file, or http[s]://HOST[:PORT][/PATH]"});
   refuse({"trace", "export", "a", "--otlp="}, {"--otlp: a value is missing"});
-  refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: 2 or more"});
-  refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: 2 or more"});
+  refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: at least 2"});
+  refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: at least 2"});
   refuse({"trace", "diff", "a", "b", "c"}, {"BEFORE AFTER: 3 given; allowed: at most 2"});
   refuse({"trace", "report", "a", "b"}, {"DIR: given 2 times; allowed: once"});
 }
