@@ -68,7 +68,7 @@ std::optional<Curve> by_operators(const CaptureReplay& replay, const StepGroup& 
 
 }  // namespace
 
-TouchedExperts::TouchedExperts(const CaptureReplay& replay, const StepGroup& group)
+ExpertsOfRows::ExpertsOfRows(const CaptureReplay& replay, const StepGroup& group)
     : replay_(replay), top_k_(static_cast<double>(replay.input.capture.info.model.top_k)) {
   std::map<std::size_t, std::set<int32_t>> steps;  // layers with experts that rows asked for
   for (const std::size_t i : group.steps) steps[replay.steps[i].index];
@@ -90,9 +90,9 @@ TouchedExperts::TouchedExperts(const CaptureReplay& replay, const StepGroup& gro
   pool_ = (less + more) / 2;
 }
 
-double TouchedExperts::alike(double rows, double pool) const { return pool * (1 - std::pow(1 - top_k_ / pool, rows)); }
+double ExpertsOfRows::alike(double rows, double pool) const { return pool * (1 - std::pow(1 - top_k_ / pool, rows)); }
 
-double TouchedExperts::drawn(double rows) const {
+double ExpertsOfRows::drawn(double rows) const {
   double touched = 0, layers = 0;
   for (const std::vector<int64_t>& counts : replay_.input.capture.info.expert_tokens) {
     double all = 0;
@@ -105,7 +105,7 @@ double TouchedExperts::drawn(double rows) const {
   return layers > 0 ? touched / layers : 0;
 }
 
-double TouchedExperts::share_of_drawn(double rows) const {
+double ExpertsOfRows::share_of_drawn(double rows) const {
   const double all = drawn(rows);
   return pool_ > 0 && all > 0 ? std::min(1.0, alike(rows, pool_) / all) : 1;
 }

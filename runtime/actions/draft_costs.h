@@ -14,9 +14,9 @@ std::vector<PlanHost> with_rows_of(const CaptureReplay& replay, const StepGroup&
 
 /// How many experts rows of a step touch, were as many as these all that rows ever ask for, all alike: rows of one text ask for
 /// what those before them did. By the group's steps.
-class TouchedExperts {
+class ExpertsOfRows {
  public:
-  TouchedExperts(const CaptureReplay& replay, const StepGroup& group);
+  ExpertsOfRows(const CaptureReplay& replay, const StepGroup& group);
   /// Of what rows touch that are drawn by how often each expert was asked for, each by itself, what share that is.
   double share_of_drawn(double rows) const;
 

@@ -108,7 +108,7 @@ double mean_over_tries(double sequences, double tried, std::size_t num_drafts, S
 /// Of a step by its rows, which ask for fewer experts than rows drawn one by one. The plan is asked once for each size.
 class SecondsOfRows {
  public:
-  SecondsOfRows(PlanReplay& model, const TouchedExperts& touched, PlanCase c)
+  SecondsOfRows(PlanReplay& model, const ExpertsOfRows& touched, PlanCase c)
       : model_(model), touched_(touched), case_(std::move(c)) {}
 
   double operator()(double rows) {
@@ -123,7 +123,7 @@ class SecondsOfRows {
 
  private:
   PlanReplay& model_;
-  const TouchedExperts& touched_;
+  const ExpertsOfRows& touched_;
   const PlanCase case_;
   std::map<int64_t, double> known_;
 };
@@ -152,7 +152,7 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
                           .tried = std::min(1.0, (captured_rows - 1) / static_cast<double>(now->count)),
                           .count = static_cast<std::size_t>(now->count)};
   PlanReplay model(replay, with_rows_of(replay, *group, sequences));
-  const TouchedExperts touched(replay, *group);
+  const ExpertsOfRows touched(replay, *group);
   PlanCase c = replay.costs->captured;
   c.given = &replay.costs->placement;
   SecondsOfRows of_rows(model, touched, std::move(c));

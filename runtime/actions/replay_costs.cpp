@@ -162,7 +162,7 @@ void CostFinder::find_windows() {
   const StepIndex index(input_.timeline);
   step_longest_.assign(steps_.size(), 0);
   step_planned_.assign(steps_.size(), 0);
-  for (const Exchange& exchange : exchanges_.list) {
+  for (const SeenExchange& exchange : exchanges_.list) {
     const int32_t step = index.find(exchange.id.step);
     if (step < 0) continue;
     int64_t first = INT64_MAX, last = INT64_MIN, longest = 0;
@@ -203,7 +203,7 @@ double CostFinder::busy_share(int32_t rank) const {
 /// Whether workers, all at once, have more to do than their cores can: then none of them is what the others wait for.
 bool CostFinder::is_saturated() const {
   double in_turn = 0, longest = 0;
-  for (const Exchange& exchange : exchanges_.list) {
+  for (const SeenExchange& exchange : exchanges_.list) {
     double of_all = 0, of_one = 0;
     for (const Reply& reply : exchanges_.replies_of(exchange)) {
       of_all += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
@@ -242,7 +242,7 @@ Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
 /// which nobody waited for a core: what any worker's takes whatever its bytes is no more.
 double CostFinder::quickest_way_s() const {
   std::map<int32_t, std::vector<double>> ways;  // of each worker
-  for (const Exchange& exchange : exchanges_.list)
+  for (const SeenExchange& exchange : exchanges_.list)
     for (const Reply& reply : exchanges_.replies_of(exchange))
       if (reply.rows > 0) ways[reply.rank].push_back(1e-9 * static_cast<double>(reply.way_ns()));
   double least = std::numeric_limits<double>::infinity();

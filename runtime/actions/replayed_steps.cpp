@@ -133,7 +133,7 @@ using Calls = std::map<std::pair<int32_t, ExchangeId>, ExpertCall>;  // by rank
 
 /// A worker is busy with more than its operators.
 void set_busy_times(const ReportInput& input, Calls& calls) {
-  for (const Exchanges exchanges = find_exchanges(input); const Exchange& exchange : exchanges.list) {
+  for (const Exchanges exchanges = find_exchanges(input); const SeenExchange& exchange : exchanges.list) {
     for (const Reply& reply : exchanges.replies_of(exchange)) {
       const auto found = calls.find({reply.rank, exchange.id});
       if (found != calls.end()) found->second.seconds = std::max(found->second.seconds, to_s(reply.work_ns()));

@@ -60,7 +60,7 @@ WorkerOverlap::WorkerOverlap(const ReportInput& input, const Exchanges& exchange
   std::map<std::string, std::size_t> hosts;
   const std::map<int32_t, double> factors = fit_ranked_calls(calls, &ExpertCall::seconds).factors;
   firsts_.push_back(0);
-  for (const Exchange& exchange : exchanges.list) {
+  for (const SeenExchange& exchange : exchanges.list) {
     for (const Reply& reply : exchanges.replies_of(exchange)) {
       const RankCapture& rank = input.capture.ranks.at(static_cast<std::size_t>(reply.rank));
       Share share{.rank = static_cast<std::size_t>(reply.rank),

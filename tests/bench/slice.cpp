@@ -82,7 +82,7 @@ class Shard {
   std::vector<Matrix> values_;
 };
 
-void write_slice(const fs::path& dir, const Slice& slice) {
+void write_slice(const fs::path& dir, const ModelSlice& slice) {
   fs::create_directories(dir);
   ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   ordered_json index{{"metadata", {{"format", "pt"}}}, {"weight_map", ordered_json::object()}};

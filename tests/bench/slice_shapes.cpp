@@ -203,7 +203,7 @@ std::vector<std::string> slice_names() {
   return names;
 }
 
-Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp, int64_t vocab) {
+ModelSlice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp, int64_t vocab) {
   const Widths* found = nullptr;
   for (const Widths& w : kWidths)
     if (name == w.name) found = &w;
@@ -212,7 +212,7 @@ Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp, int64
   if (vocab > 0) w.vocab = vocab;
   const bool is_lfm2 = w.family == Family::kLfm2;
   const std::string prefix = w.family == Family::kQwen35 ? "model.language_model." : "model.";
-  Slice slice{.config = is_lfm2 ? lfm2_config(w, num_layers) : qwen_config(w, num_layers), .shards = {}};
+  ModelSlice slice{.config = is_lfm2 ? lfm2_config(w, num_layers) : qwen_config(w, num_layers), .shards = {}};
   slice.shards.push_back(
       {"embedding.safetensors",
        1,

@@ -24,7 +24,7 @@ struct SliceShard {
 
 /// A checkpoint with the layer shapes and, unless another is asked for, the vocabulary of a released model, but few of its
 /// layers.
-struct Slice {
+struct ModelSlice {
   nlohmann::ordered_json config;  // config.json
   std::vector<SliceShard> shards;
 };
@@ -37,6 +37,6 @@ enum class MtpPart : uint8_t { kNone, kLayer };
 
 /// `name` is one of slice_names(); `vocab` 0: the released model's. Throws Error{kInvalidArgument} for an MTP layer of a family
 /// without one.
-Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp = MtpPart::kNone, int64_t vocab = 0);
+ModelSlice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp = MtpPart::kNone, int64_t vocab = 0);
 
 }  // namespace ferry

@@ -15,6 +15,8 @@ FILE_LINES_MAX = 800
 COMMENT_COLUMNS_MAX = 128  # clang-format keeps code to as many and leaves comments alone
 FILE_LINES_P90_MAX = 400
 FUNCTION_LINES_MAX = 70
+# A type that is defined here, and not within another one.
+ONE_TYPE = re.compile(r"(?:struct|class|union)(?: alignas\([^)]*\)| \[\[.*?\]\])* (\w+)(?: final)?(?: :(?!:).*)? ?\{")
 LONG_FUNCTIONS = "tests/tidy/long_functions.txt"  # "path function lines": what is longer than allowed, and may only shrink
 
 # Folder -> folders whose headers it may include, beside its own and runtime/base. The longest matching folder counts.
@@ -157,6 +159,7 @@ class Tree:
     def check(self):
         self.check_file_sizes()
         self.check_function_sizes()
+        self.check_one_definition()
         self.check_comment_widths()
         self.check_includes()
         self.check_words()
@@ -193,6 +196,22 @@ class Tree:
         for (path, name), lines in allowed.items():
             if seen.get((path, name), 0) < lines:
                 self.report(LONG_FUNCTIONS, 1, f"{path} {name} has {seen.get((path, name), 'no more than 70')} lines now: lower or drop its entry")
+
+    def check_one_definition(self):
+        """Two types of one name are one to the linker, which keeps one of what templates make of each."""
+        defined = {}
+        for path, text in self.cpp_files().items():
+            namespaces = []
+            for number, line in enumerate(text.splitlines(), 1):
+                if match := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{$", line):
+                    namespaces.append(match[1])
+                elif line.startswith("}  // namespace"):
+                    namespaces.pop()
+                elif (match := ONE_TYPE.match(line)) and all(namespaces):
+                    name = "::".join([*namespaces, match[1]])
+                    first = defined.setdefault(name, path)
+                    if first != path:
+                        self.report(path, number, f"{name} is another type in {first}")
 
     def check_comment_widths(self):
         for path, text in self.cpp_files().items():

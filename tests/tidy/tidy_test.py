@@ -35,6 +35,12 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(violations("kernels/ok.cpp", "class A {\n" + "  int f() { return 1; }\n" * 90 + "};\n"), [])
         self.expect("function A has 72", "kernels/ok.cpp", "A::A(int b) : b_{b}, c_(b) {\n" + "  if (b) { }\n" * 70 + "}\n")
 
+    def test_one_definition(self):
+        header = {"comm/group.h": "#pragma once\nnamespace ferry {\nclass A final : public B {\n};\n}  // namespace ferry\n"}
+        self.expect("ferry::A is another type in", "comm/ok.cpp", "namespace ferry {\nstruct A {\n};\n}  // namespace ferry\n", **header)
+        for other in ["namespace {\nstruct A {\n};\n}  // namespace\n", "struct A;\n", "class A::B {\n};\n", "struct B {\n  struct A {\n  };\n};\n"]:
+            self.assertEqual(violations("comm/ok.cpp", "namespace ferry {\n" + other + "}  // namespace ferry\n", **header), [])
+
     def test_arrows(self):
         header = {"comm/group.h": "#pragma once\n"}
         self.expect("kernels must not include comm", "kernels/ok.cpp", '#include "comm/group.h"\n', **header)

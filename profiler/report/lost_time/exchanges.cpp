@@ -40,7 +40,7 @@ Exchanges pair_up(const std::vector<Half>& halves) {
       const std::size_t at = exchanges.replies.size();
       exchanges.list.push_back({.id = id, .begin_ns = dispatch.send_begin_ns, .first = at, .last = at});
     }
-    Exchange& exchange = exchanges.list.back();
+    SeenExchange& exchange = exchanges.list.back();
     exchange.begin_ns = std::min(exchange.begin_ns, dispatch.send_begin_ns);
     exchange.done_ns = std::max(exchange.done_ns, combine.receive_end_ns);
     ++exchange.last;
@@ -54,7 +54,7 @@ Exchanges pair_up(const std::vector<Half>& halves) {
                                  .rows = combine.bytes});
     ++i;
   }
-  for (Exchange& exchange : exchanges.list) exchange.ready_ns = exchange.begin_ns;
+  for (SeenExchange& exchange : exchanges.list) exchange.ready_ns = exchange.begin_ns;
   return exchanges;
 }
 
@@ -72,13 +72,13 @@ void find_free_moments(std::size_t num_ranks, Exchanges& exchanges) {
 }
 
 /// Index into `list`, or its size.
-std::size_t find(const std::vector<Exchange>& list, const ExchangeId& id) {
+std::size_t find(const std::vector<SeenExchange>& list, const ExchangeId& id) {
   const auto at =
-      std::lower_bound(list.begin(), list.end(), id, [](const Exchange& e, const ExchangeId& key) { return e.id < key; });
+      std::lower_bound(list.begin(), list.end(), id, [](const SeenExchange& e, const ExchangeId& key) { return e.id < key; });
   return at != list.end() && at->id == id ? static_cast<std::size_t>(at - list.begin()) : list.size();
 }
 
-Reply* find_reply(Exchanges& exchanges, const Exchange& exchange, int32_t rank) {
+Reply* find_reply(Exchanges& exchanges, const SeenExchange& exchange, int32_t rank) {
   for (std::size_t i = exchange.first; i < exchange.last; ++i) {
     if (exchanges.replies[i].rank == rank) return &exchanges.replies[i];
   }
@@ -88,7 +88,7 @@ Reply* find_reply(Exchanges& exchanges, const Exchange& exchange, int32_t rank) 
 void add_wait(Exchanges& exchanges, const Slice& slice) {
   const std::size_t at = find(exchanges.list, exchange_of(slice));
   if (at == exchanges.list.size()) return;
-  Exchange& exchange = exchanges.list[at];
+  SeenExchange& exchange = exchanges.list[at];
   const bool is_first = exchange.ready_ns == exchange.begin_ns;
   exchange.ready_ns = is_first ? slice.begin_ns : std::min(exchange.ready_ns, slice.begin_ns);
   Reply* reply = find_reply(exchanges, exchange, static_cast<int32_t>(slice.b));
@@ -105,7 +105,7 @@ void count_rows(const Timeline& timeline, Exchanges& exchanges) {
     const Reply* reply = find_reply(exchanges, exchanges.list[at], static_cast<int32_t>(sample.b));
     if (reply != nullptr) rows[static_cast<std::size_t>(reply - exchanges.replies.data())] = sample.value;
   }
-  for (const Exchange& exchange : exchanges.list) {
+  for (const SeenExchange& exchange : exchanges.list) {
     const auto first = rows.begin() + static_cast<std::ptrdiff_t>(exchange.first);
     const auto last = rows.begin() + static_cast<std::ptrdiff_t>(exchange.last);
     if (std::find(first, last, -1) != last) continue;

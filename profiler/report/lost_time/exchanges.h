@@ -29,7 +29,7 @@ struct Reply {
   int64_t way_ns() const { return arrived_ns - free_ns + back_ns - posted_ns; }
 };
 
-struct Exchange {
+struct SeenExchange {
   ExchangeId id;
   int64_t begin_ns = 0;             // the coordinator posted the first dispatch
   int64_t ready_ns = 0;             // it had nothing left to do but wait; begin_ns if it never waited
@@ -38,11 +38,11 @@ struct Exchange {
 };
 
 struct Exchanges {
-  std::vector<Exchange> list;  // by id
+  std::vector<SeenExchange> list;  // by id
   std::vector<Reply> replies;
   std::vector<int64_t> usual_back_ns;  // [num_ranks] what a reply of the rank usually takes from post to coordinator
 
-  std::span<const Reply> replies_of(const Exchange& exchange) const {
+  std::span<const Reply> replies_of(const SeenExchange& exchange) const {
     return std::span(replies).subspan(exchange.first, exchange.last - exchange.first);
   }
 };

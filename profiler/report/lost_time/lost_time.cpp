@@ -144,7 +144,7 @@ class LostTimeFinder {
   }
 
   LostTime find() {
-    for (const Exchange& exchange : exchanges_.list) {
+    for (const SeenExchange& exchange : exchanges_.list) {
       const int32_t step = steps_.find(exchange.id.step);
       if (step >= 0) look_at(exchange, static_cast<std::size_t>(step));
     }
@@ -159,17 +159,17 @@ class LostTimeFinder {
   }
 
  private:
-  void look_at(const Exchange& exchange, std::size_t step);
-  void correct_for_coordinator(const Exchange& exchange, std::size_t step);
-  void charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns);
-  void divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const;
+  void look_at(const SeenExchange& exchange, std::size_t step);
+  void correct_for_coordinator(const SeenExchange& exchange, std::size_t step);
+  void charge_worker(const SeenExchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns);
+  void divide_wait(const SeenExchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const;
   void charge_waits_in_vain();
   void charge_coordinator(std::size_t step);
   void find_usual();
 
   RankLoss& rank(int32_t r) { return found_.ranks[static_cast<std::size_t>(r)]; }
   const IntervalSet& stops_of(int32_t r) const { return stops_[static_cast<std::size_t>(r)]; }
-  std::span<Reply> replies_of(const Exchange& exchange) {
+  std::span<Reply> replies_of(const SeenExchange& exchange) {
     return std::span(exchanges_.replies).subspan(exchange.first, exchange.last - exchange.first);
   }
 
@@ -186,7 +186,7 @@ class LostTimeFinder {
 };
 
 /// Rows and replies that wait for a coordinator that does not run are there all the same; it is charged with what that cost.
-void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size_t step) {
+void LostTimeFinder::correct_for_coordinator(const SeenExchange& exchange, std::size_t step) {
   const IntervalSet& stops = stops_of(0);
   int64_t& core_wait_ns = core_waits_.in_step(0, exchange.id.step);
   int64_t all_back_ns = exchange.begin_ns, held_up_ns = 0;
@@ -215,7 +215,7 @@ void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size
   rank(0).ns[static_cast<std::size_t>(Loss::kStopped)] += std::clamp<int64_t>(saved_ns, 0, stopped_ns);
 }
 
-void LostTimeFinder::look_at(const Exchange& exchange, std::size_t step) {
+void LostTimeFinder::look_at(const SeenExchange& exchange, std::size_t step) {
   correct_for_coordinator(exchange, step);
   const std::span<const Reply> replies = replies_of(exchange);
   const Reply* last = &replies.front();
@@ -237,7 +237,7 @@ void LostTimeFinder::look_at(const Exchange& exchange, std::size_t step) {
 }
 
 /// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
-void LostTimeFinder::charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns) {
+void LostTimeFinder::charge_worker(const SeenExchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns) {
   const std::span<const Reply> replies = exchanges_.replies_of(exchange);
   RankLoss& loss = rank(last.rank);
   const auto charge = [&](Loss cause, int64_t ns) {
@@ -285,7 +285,7 @@ void LostTimeFinder::charge_waits_in_vain() {
   const WorkerHistory history = find_worker_history(input_);
   if (history.events.empty()) return;
   std::set<std::pair<ExchangeId, int32_t>> replied;
-  for (const Exchange& exchange : exchanges_.list)
+  for (const SeenExchange& exchange : exchanges_.list)
     for (const Reply& reply : replies_of(exchange)) replied.insert({exchange.id, reply.rank});
   for (const Slice& slice : input_.timeline.slices) {
     const int32_t step = slice.zone == Zone::kWaitCombine ? steps_.find(slice.step) : -1;
@@ -301,7 +301,7 @@ void LostTimeFinder::charge_waits_in_vain() {
 }
 
 /// Backwards from the last reply: on its way, computed, rows on their way; each as far as the coordinator waited.
-void LostTimeFinder::divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const {
+void LostTimeFinder::divide_wait(const SeenExchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const {
   const IntervalSet& stops = stops_of(last.rank);
   const auto within = [&](int64_t begin_ns, int64_t end_ns) {
     const int64_t from = std::max(begin_ns, exchange.ready_ns), to = std::min(end_ns, exchange.done_ns);

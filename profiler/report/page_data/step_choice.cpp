@@ -18,7 +18,7 @@ int32_t find_largest(const std::vector<int64_t>& values) {
 }
 
 /// By how much all others' replies of an exchange were back earlier than the rank's; 0 if it was not the last.
-int64_t lateness_ns(const Exchanges& exchanges, const Exchange& exchange, int32_t rank) {
+int64_t lateness_ns(const Exchanges& exchanges, const SeenExchange& exchange, int32_t rank) {
   int64_t own_ns = exchange.ready_ns, others_ns = exchange.ready_ns;
   for (const Reply& reply : exchanges.replies_of(exchange)) {
     int64_t& back_ns = reply.rank == rank ? own_ns : others_ns;
@@ -30,7 +30,7 @@ int64_t lateness_ns(const Exchanges& exchanges, const Exchange& exchange, int32_
 int32_t find_latest_step(const ReportInput& input, const Exchanges& exchanges, int32_t rank) {
   const StepIndex steps(input.timeline);
   std::vector<int64_t> late_ns(input.timeline.steps.size(), 0);
-  for (const Exchange& exchange : exchanges.list) {
+  for (const SeenExchange& exchange : exchanges.list) {
     const int32_t step = steps.find(exchange.id.step);
     if (step >= 0) late_ns[static_cast<std::size_t>(step)] += lateness_ns(exchanges, exchange, rank);
   }

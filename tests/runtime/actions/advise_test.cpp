@@ -291,7 +291,7 @@ TEST(DraftCostsTest, RowsOfOneTextAskForTheSameExperts) {
   const CaptureReplay any(input);
   double touched = 0;
   for (const ExpertCall& call : any.calls) touched += call.touched / static_cast<double>(any.calls.size());
-  const TouchedExperts experts(any, any.groups.front());
+  const ExpertsOfRows experts(any, any.groups.front());
   double drawn = 0, all = 0;
   for (const int64_t count : input.capture.info.expert_tokens[0]) all += static_cast<double>(count);
   for (const int64_t count : input.capture.info.expert_tokens[0])
