@@ -13,7 +13,12 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// The compiler's __builtin_cpu_supports does not know AMX by name everywhere.
+// Not every compiler's __builtin_cpu_supports knows F16C and AMX by name.
+bool processor_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 bool processor_has_amx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
@@ -22,7 +27,10 @@ bool processor_has_amx() {
 
 }  // namespace
 
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2() {
+  static const bool has_f16c = processor_has_f16c();  // cpuid leaves a virtual machine, which takes microseconds
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c;
+}
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

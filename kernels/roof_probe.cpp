@@ -21,9 +21,17 @@ constexpr std::size_t kLinesInTurn = kStreamUnitBytes / kLineBytes;
 static_assert(kLinesInTurn == 8);
 
 /// Makes `value` unknown to the optimiser, which then neither computes with it nor takes two such values for the same one.
-/// Costs no instruction.
+/// Costs no instruction. (Clang asks the function itself, not its caller, whether there are registers of that width.)
 template <class T>
 [[gnu::always_inline]] inline void keep(T& value) {
+  asm volatile("" : "+v"(value));
+}
+template <class T>
+requires(sizeof(T) == sizeof(__m256)) [[gnu::always_inline, gnu::target("avx2")]] inline void keep(T& value) {
+  asm volatile("" : "+v"(value));
+}
+template <class T>
+requires(sizeof(T) == sizeof(__m512)) [[gnu::always_inline, gnu::target("avx512f")]] inline void keep(T& value) {
   asm volatile("" : "+v"(value));
 }
 

@@ -24,7 +24,7 @@ done
 [ ${#presets[@]} -gt 0 ] || presets=(release)
 
 packages=(
-  g++ clang libclang-rt-dev clang-format clang-tidy lld cmake ninja-build ccache pkg-config
+  g++ clang libclang-rt-dev llvm clang-format clang-tidy lld cmake ninja-build ccache pkg-config
   libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libgtest-dev libgmock-dev

@@ -99,7 +99,7 @@ bool ExpertHolder::sing_next(Next& next) {
 std::optional<Preparation> ExpertHolder::advance() {
   if (std::optional<ExpertPreparer::Prepared> prepared = preparer_->take()) {
     if (prepared->bank == nullptr) return prepared->preparation;
-    next_.emplace();
+    next_ = Next{};
     next_->preparation = std::move(prepared->preparation);
     if (shelf_.compute().device) next_->canaries = std::move(prepared->assignment.canaries);
     next_->holding = {.experts = std::move(prepared->assignment.experts), .bank = std::move(prepared->bank)};

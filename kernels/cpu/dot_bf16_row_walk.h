@@ -144,7 +144,7 @@ struct ValueCols {
 
 template <int64_t kKeyBlock, class Source>
 class DotRowWalk {
-  using Element = Source::Element;
+  using Element = typename Source::Element;
   using Rows = CacheRows<Source, kKeyBlock>;
 
  public:

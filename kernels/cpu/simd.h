@@ -195,7 +195,12 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline float rounded(float x) {
   if constexpr (std::is_same_v<T, float>) {
+#ifdef __clang__  // version 14 has no such barrier, and fuses across one against reassociation
+    asm("" : "+x"(x));
+    return x;
+#else
     return __builtin_assoc_barrier(x);
+#endif
   } else {
     return widen(narrow<T>(x));
   }

@@ -1,7 +1,5 @@
 #include "kernels/matmul.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -157,6 +155,8 @@ class OnednnMatmul final : public Matmul {
 };
 
 /// oneDNN takes its thread count from OpenMP when a primitive is made and when it runs; ours run inside our own threads.
+/// (Declared here because clang has no omp.h of g++'s OpenMP, which Debian's oneDNN runs on.)
+extern "C" void omp_set_num_threads(int num_threads);
 void use_one_onednn_thread() {
   thread_local bool done = false;
   if (!done) omp_set_num_threads(1);

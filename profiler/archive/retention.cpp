@@ -90,7 +90,8 @@ std::vector<std::size_t> choose_to_drop(std::span<const KeptSize> steps, int64_t
       return lanes[c].steps.empty() ? -std::numeric_limits<double>::infinity()
                                     : static_cast<double>(lanes[c].bytes) - kShares[c] * room;
     };
-    const std::size_t c = std::ranges::max({std::size_t{0}, std::size_t{1}, std::size_t{2}}, {}, excess);
+    const std::size_t c = std::max({std::size_t{0}, std::size_t{1}, std::size_t{2}},
+                                   [&](std::size_t a, std::size_t b) { return excess(a) < excess(b); });
     if (lanes[c].steps.empty()) break;
     const std::size_t at = most_crowded(lanes[c], steps, standings, now_ns), step = lanes[c].steps[at];
     lanes[c].steps.erase(lanes[c].steps.begin() + static_cast<std::ptrdiff_t>(at));

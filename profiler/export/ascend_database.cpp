@@ -172,13 +172,13 @@ void ProfilerDatabase::write_collective(std::size_t collective_idx) {
 /// A message as HCCL logs it: the wait for the other side, then what moves the bytes.
 void ProfilerDatabase::write_link(const Collective& collective, const CollectiveLink& link, int64_t connection) {
   const bool is_near = std::string_view(transport_type(rank_, link.peer)) == "HCCS";
-  const auto [plane, is_new] = planes_.try_emplace(slice_at(link.slice).lane, static_cast<int64_t>(planes_.size()));
+  const int64_t plane = planes_.try_emplace(slice_at(link.slice).lane, static_cast<int64_t>(planes_.size())).first->second;
   const auto write_part = [&](const char* type, Interval when) {
-    write_task(when, type, kFirstPlaneStream + plane->second, connection);
+    write_task(when, type, kFirstPlaneStream + plane, connection);
     const double bandwidth =
         link.transit_ns() > 0 ? static_cast<double>(link.bytes) / static_cast<double>(link.transit_ns()) : 0;
     tables_.communication_task.insert(
-        id_of(unique_collective_name(collective)), num_tasks_, id_of(type), plane->second,
+        id_of(unique_collective_name(collective)), num_tasks_, id_of(type), plane,
         id_of(collective_group(collective.is_dispatch)), nullptr, kHcclNone, link.is_send ? rank_.capture.rank : link.peer,
         link.is_send ? link.peer : rank_.capture.rank, static_cast<int>(is_near ? HcclTransport::kSdma : HcclTransport::kRdma),
         link.bytes, static_cast<int>(HcclDataType::kInt8), static_cast<int>(is_near ? HcclLink::kHccs : HcclLink::kRoce),

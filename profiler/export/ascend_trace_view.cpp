@@ -236,8 +236,8 @@ void TraceView::write_call(int32_t call, int32_t last) {
 }
 
 std::span<const int32_t> TraceView::kernels_of(int32_t call) const {
-  const auto found = std::ranges::equal_range(by_call_, call, {}, [&](int32_t k) { return kernel_at(k).call; });
-  return {found.begin(), found.end()};
+  const auto call_of = [&](int32_t k) { return kernel_at(k).call; };
+  return {std::ranges::lower_bound(by_call_, call, {}, call_of), std::ranges::upper_bound(by_call_, call, {}, call_of)};
 }
 
 void TraceView::write_streams() {

@@ -19,12 +19,13 @@
 #include "profiler/span.h"
 #include "profiler/stacks/unwinder.h"
 #include "profiler/tick_clock.h"
+#include "runtime/base/sanitizers.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(FERRY_THREAD_SANITIZER)
 #define FERRY_NO_STACKS "ThreadSanitizer puts signals off"
 #elif !defined(__x86_64__) && !defined(__aarch64__)
 #define FERRY_NO_STACKS "the registers of this processor are not known"

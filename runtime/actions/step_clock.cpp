@@ -50,7 +50,7 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
   const auto [fixed, per_decode, per_prefill] = fit_nonnegative(all);
   decode_ = mean_curve(decode);
   prefill_ = mean_curve(prefill);
-  const auto line = [&](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
+  const auto line = [fixed = fixed](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
   decode_ = decode_.points.empty() ? line(per_decode) : with_slope(decode_, per_decode);
   prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, std::max(per_prefill, least_row_s));
   has_prefill_ = !prefill.empty() || decode.empty();

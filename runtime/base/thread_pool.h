@@ -72,14 +72,15 @@ class ThreadPool {
   void parallel_for(int64_t num_tasks, TaskRef task);
 
  private:
-  /// A call as threads see it, in one word. Pieces are what threads take: a task, or several neighbours of very many.
-  struct Offer {
+  /// A call as threads see it, in one word. Pieces are what threads take: a task, or several neighbours of very many. (Clang
+  /// takes a lock for an atomic whose type is aligned to less than a word.)
+  struct alignas(uint64_t) Offer {
     uint32_t generation;
     uint32_t num_pieces;
   };
   /// What nobody has taken yet of the pieces that are one thread's by right, in the call `generation`. Whoever comes first in a
   /// newer call writes it anew. A thread that comes late for a call that is over finds nothing left, or a newer call.
-  struct Share {
+  struct alignas(uint64_t) Share {
     uint32_t generation;
     uint16_t begin, end;
   };

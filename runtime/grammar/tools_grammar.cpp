@@ -61,11 +61,11 @@ ordered_json text_with_calls(const ordered_json& tag, bool at_least_one, bool pa
   const bool by_token = tag["begin"].is_object();
   ordered_json format = {{"type", by_token ? "token_triggered_tags" : "triggered_tags"}};
   if (by_token) {
-    format["trigger_tokens"] = {tag["begin"]["token"]};
+    format["trigger_tokens"] = ordered_json::array({tag["begin"]["token"]});
   } else {
-    format["triggers"] = {tag["begin"]};
+    format["triggers"] = ordered_json::array({tag["begin"]});
   }
-  format["tags"] = {tag};
+  format["tags"] = ordered_json::array({tag});
   format["at_least_one"] = at_least_one;
   format["stop_after_first"] = !parallel_calls;
   return format;

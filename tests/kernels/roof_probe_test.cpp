@@ -11,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/roof.h"
 #include "runtime/base/aligned_buffer.h"
+#include "runtime/base/sanitizers.h"
 #include "tests/support/memory_loop.h"
 #include "tests/support/multiply_bound.h"
 
@@ -54,7 +55,7 @@ TEST(RoofProbe, TheUnitIsTheOneOfTheKernelsInUse) {
   EXPECT_STREQ(multiply_unit(DType::kI8, "ref"), "scalar");
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FERRY_ADDRESS_SANITIZER) || defined(FERRY_THREAD_SANITIZER)
 constexpr bool kIsInstrumented = true;  // the probes then do more than multiply and read
 #else
 constexpr bool kIsInstrumented = false;

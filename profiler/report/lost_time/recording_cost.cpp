@@ -15,7 +15,7 @@ std::size_t count_moments(const ThreadCapture& thread) {
   moments.reserve(2 * thread.records.size());
   for (const SpanRecord& record : thread.records) moments.insert(moments.end(), {record.begin, record.end});
   std::ranges::sort(moments);
-  return moments.size() - std::ranges::unique(moments).size();
+  return static_cast<std::size_t>(std::unique(moments.begin(), moments.end()) - moments.begin());
 }
 
 /// Nanoseconds that recording took of the thread at most. What a chained span does not cost is a reading of the clock.

@@ -173,8 +173,10 @@ std::string StepColumns::pack(std::size_t step) const {
   put_column([](const Slice& slice) { return (slice.is_handed_over ? 1 : 0) | (slice.is_continued ? 2 : 0); });
   put_flows(timeline, flows_[step], places, out);
   put_messages(timeline, slices, out);
-  const auto path = std::ranges::equal_range(input_.critical_path, static_cast<int32_t>(step), {}, &PathPiece::step);
-  put_path(timeline, {path.begin(), path.end()}, places, out);
+  const auto& path = input_.critical_path;
+  const auto of_step = static_cast<int32_t>(step);
+  const auto begin = std::ranges::lower_bound(path, of_step, {}, &PathPiece::step);
+  put_path(timeline, {begin, std::ranges::upper_bound(path, of_step, {}, &PathPiece::step)}, places, out);
   return out.bytes();
 }
 

@@ -12,6 +12,7 @@
 
 #include "profiler/counters/counter_recorder.h"
 #include "profiler/counters/operator_counts.h"
+#include "runtime/base/sanitizers.h"
 
 namespace ferry {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kPages = 300;
 
 /// Faults of the test itself beside those that it makes: `usual`, and with AddressSanitizer those of its shadow.
 constexpr uint64_t others(uint64_t usual) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef FERRY_ADDRESS_SANITIZER
   return usual + 100'000;
 #else
   return usual;

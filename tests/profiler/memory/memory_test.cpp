@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/lazy_pages.h"
 #include "runtime/base/memory_use.h"
+#include "runtime/base/sanitizers.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -130,7 +131,7 @@ TEST(MemorySamples, AccountForThisProcess) {
   const MemorySample sample = sample_memory(MemoryAccount{}, {}, 1);
   EXPECT_GE(sample[MemoryKind::kBuffers], int64_t{16 * kHugePage});
   EXPECT_GE(sample[MemoryKind::kAnonymous], int64_t{16 * kHugePage});
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(FERRY_ADDRESS_SANITIZER)
   EXPECT_LT(sample.total(MemoryRole::kHeld), sample[MemoryKind::kAnonymous] + (4 << 20)) << "nothing counts twice";
 #endif
 }

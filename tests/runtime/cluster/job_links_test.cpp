@@ -22,7 +22,7 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr MeetingPlace kHere{.is_one_host = true, .net_interface = {}};
+const MeetingPlace kHere{.is_one_host = true, .net_interface = {}};
 constexpr int kTag = 7;
 
 Deadline soon() { return std::chrono::steady_clock::now() + seconds(20); }

@@ -79,7 +79,7 @@ TEST(DraftPolicy, ForgetsABadBeginning) {
     Simulation simulation{.row_seconds = 0.63, .probability = 0.93, .noise = 0.1, .num_bad_steps = 12, .seed = seed};
     tokens_per_second += simulation.tokens_per_second(200) / kNumSeeds;
   }
-  EXPECT_GE(tokens_per_second, 0.92 * Simulation(0.63, 0.93).best_fixed());
+  EXPECT_GE(tokens_per_second, 0.92 * (Simulation{0.63, 0.93}.best_fixed()));
 }
 
 TEST(DraftPolicy, CostsLittleWhereDraftsDoNotPay) {
