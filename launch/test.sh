@@ -2,11 +2,11 @@
 # The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested, then the fuzz targets.
 #   format   clang-format on every C++ file
 #   release  everything but attacks on servers, which the next part has
-#   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer;
-#            by clang, which compiles it in half the time of g++
+#   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take minutes
 #   fuzz     every fuzz target for 4 s (launch/fuzz.sh)
+# Both sanitized builds are by clang, which takes half the time of g++ for them.
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 case "${1:-}" in

@@ -285,7 +285,8 @@ TEST(CounterRecorder, WhatFewMachinesTellOfIsNotMissed) {
   recorder.begin({}, 100);
   open_all(recorder, 10);
   for (const CounterSource& source : recorder.end(30).sources)
-    EXPECT_TRUE(static_cast<std::size_t>(source.counter) < kNumToldByAll || source.absent.find("over before") == std::string::npos);
+    EXPECT_TRUE(static_cast<std::size_t>(source.counter) < kNumToldByAll ||
+                source.absent.find("over before") == std::string::npos);
 }
 
 TEST(CounterRecorder, CountersOfACaptureThatHasEndedAreNotTheNextOnes) {
