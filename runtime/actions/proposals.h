@@ -49,11 +49,6 @@ GroupSaving find_group_saving(const CaptureReplay& replay, PlanReplay& captured,
 /// saved than was lost to that.
 GroupSaving find_balance_saving(const CaptureReplay& replay, PlanReplay& model, const PlanCase& c, double doubt);
 
-/// Bytes of all weights that `--quantize` makes smaller.
-double quantizable_bytes(const CaptureInfo& info);
-/// Fewer weights than that lie in caches, so that reading them says nothing of memory.
-inline constexpr double kCachedBytes = 64e6;
-
 // Each proposes what it knows of. `replay` has steps.
 void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals);
 void propose_experts(const CaptureReplay& replay, const std::vector<Finding>& findings, std::vector<Proposal>& proposals);

@@ -59,14 +59,7 @@ GroupSaving find_alone_saving(const CaptureReplay& replay, double doubt) {
 double own_weight_bytes(const CaptureReplay& replay) {
   const CaptureInfo& info = replay.input.capture.info;
   const bool has_workers = replay.costs && !replay.costs->worker_ranks.empty();
-  const auto experts = has_workers ? 0.0 : static_cast<double>(info.expert_rank.size());
-  double sum = 0;
-  for (const OperatorFacts& facts : info.model.operators) {
-    if (!multiplies_weights(facts)) continue;
-    const double of_experts = zone_info(facts.zone).part == Part::kExperts ? experts * facts.bytes.per_b : 0;
-    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + of_experts);
-  }
-  return sum;
+  return weight_bytes(info, has_workers ? 0 : static_cast<double>(info.expert_rank.size()));
 }
 
 /// Of each step, what more threads save: operators are shared out where that takes less than it saves.

@@ -73,6 +73,7 @@ class CostFinder {
   double quickest_way_s() const;
   double serial_factor() const;
   double worker_thread_share() const;
+  double weights_read(double StepParts::*part) const;
   double read_s(double StepParts::*part) const;
   WeightsRoof weights_roof(double StepParts::*part) const;
   PartWork part_work(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const;
@@ -309,13 +310,18 @@ RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double E
   return c;
 }
 
-/// What memory takes to read all weights of one of the coordinator's parts once; 0 where its roof is not known.
-double CostFinder::read_s(double StepParts::*part) const {
-  const CaptureInfo& info = input_.capture.info;
+/// Bytes of all weights of one of the coordinator's parts.
+double CostFinder::weights_read(double StepParts::*part) const {
   double bytes = 0;
-  for (const OperatorFacts& facts : info.model.operators)
+  for (const OperatorFacts& facts : input_.capture.info.model.operators)
     if (part_of(facts.zone, !costs_.worker_ranks.empty()) == part) bytes += real(facts.num_layers) * facts.bytes.fixed;
-  return info.read_bytes_per_s > 0 ? bytes / info.read_bytes_per_s : 0;
+  return bytes;
+}
+
+/// What memory takes to read them once; 0 where its roof is not known.
+double CostFinder::read_s(double StepParts::*part) const {
+  const double roof = input_.capture.info.read_bytes_per_s;
+  return roof > 0 ? weights_read(part) / roof : 0;
 }
 
 WeightsRoof CostFinder::weights_roof(double StepParts::*part) const {
@@ -325,7 +331,8 @@ WeightsRoof CostFinder::weights_roof(double StepParts::*part) const {
     const double reached = reached_flops_per_s(input_, facts);
     if (reached > 0) row_s += real(facts.num_layers) * facts.flop.per_row / reached;
   }
-  return {.read = read_s(part) / kStreamed, .row = row_s};
+  const double streamed = streamed_bytes_per_s(input_.capture.info);
+  return {.read = streamed > 0 ? weights_read(part) / streamed : 0, .row = row_s};
 }
 
 PartWork CostFinder::part_work(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const {
@@ -366,8 +373,9 @@ Curve CostFinder::continued(Curve expert) const {
     bytes += facts->bytes.per_b;
     if (reached > 0) row_s += facts->flop.per_row / reached;
   }
-  if (!expert.points.empty() && bytes > 0 && info.read_bytes_per_s > 0) {
-    const double least = std::min(expert.points.front().seconds, bytes / (kStreamed * info.read_bytes_per_s));
+  const double streamed = streamed_bytes_per_s(info);
+  if (!expert.points.empty() && bytes > 0 && streamed > 0) {
+    const double least = std::min(expert.points.front().seconds, bytes / streamed);
     expert.points.insert(expert.points.begin(), {0, least});
   }
   return with_roof(std::move(expert), costs_.worker_ranks.empty() ? row_s : row_s / worker_thread_share());

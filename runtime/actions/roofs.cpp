@@ -14,6 +14,22 @@ bool multiplies_weights(const OperatorFacts& facts) {
   return facts.factors != Factors::kNone && (facts.bytes.fixed > 0 || is_of_experts);
 }
 
+double weight_bytes(const CaptureInfo& info, double num_experts) {
+  double sum = 0;
+  for (const OperatorFacts& facts : info.model.operators) {
+    if (!multiplies_weights(facts)) continue;
+    const double of_experts = zone_info(facts.zone).part == Part::kExperts ? num_experts * facts.bytes.per_b : 0;
+    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + of_experts);
+  }
+  return sum;
+}
+
+double streamed_bytes_per_s(const CaptureInfo& info) {
+  constexpr double kOfMemory = 0.6, kOfCaches = 1.5;  // of memory's roof
+  const bool is_cached = weight_bytes(info, static_cast<double>(info.expert_rank.size())) < kCachedBytes;
+  return (is_cached ? kOfCaches : kOfMemory) * info.read_bytes_per_s;
+}
+
 double reached_flops_per_s(const ReportInput& input, const OperatorFacts& facts) {
   // Tiles wait for what they are loaded with, and an expert has few of a step's rows.
   constexpr double kInVectors = 0.8, kExpertsInVectors = 0.5;

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Of memory's roof, by the short streams that an operator's weights are.
-inline constexpr double kStreamed = 0.6;
+/// Fewer weights than that lie in caches, so that reading them says nothing of memory.
+inline constexpr double kCachedBytes = 64e6;
 
 /// Rows of the largest steps that costs are continued to.
 inline constexpr double kMostRows = 8192;
@@ -20,6 +20,13 @@ bool has_tiles(const ReportInput& input);
 
 /// Whether it reads weights, its own or those of experts, and multiplies rows with them.
 bool multiplies_weights(const OperatorFacts& facts);
+
+/// Bytes of all weights that rows are multiplied with, where there are so many experts.
+double weight_bytes(const CaptureInfo& info, double num_experts);
+
+/// How quickly an operator's weights are read at least, bytes/s; 0 where memory's roof is not known. An operator is a short
+/// stream: of memory it gets less than a long one, and more where all weights together lie in caches.
+double streamed_bytes_per_s(const CaptureInfo& info);
 
 /// FLOP/s of the coordinator's threads that its products of many rows come to; 0 where their roof is not known.
 double reached_flops_per_s(const ReportInput& input, const OperatorFacts& facts);

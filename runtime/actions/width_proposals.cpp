@@ -81,22 +81,12 @@ double passing_s(const Width& width, const Reading& reading, const ReportInput& 
 
 }  // namespace
 
-double quantizable_bytes(const CaptureInfo& info) {
-  double sum = 0;
-  for (const OperatorFacts& facts : info.model.operators) {
-    if (!is_quantized(facts)) continue;
-    const auto experts = static_cast<double>(info.expert_rank.size());
-    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
-  }
-  return sum;
-}
-
 void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
   constexpr double kBound = 0.4;  // of the roof, from which on an operator is taken to wait for memory
   constexpr double kDoubt = 0.35;
   const CaptureInfo& info = replay.input.capture.info;
   if (replay.setting("--quantize", "none") != "none" || info.model.dtype != "bf16" || info.read_bytes_per_s <= 0) return;
-  if (quantizable_bytes(info) < kCachedBytes) return;
+  if (weight_bytes(info, static_cast<double>(info.expert_rank.size())) < kCachedBytes) return;
   for (const RankCapture& rank : replay.input.capture.ranks)
     if (!rank.device.name.empty()) return;
   for (const StepGroup& group : replay.groups) {
@@ -104,10 +94,8 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
     const Reading reading = find_reading(replay, group);
     if (reading.share() < kBound) continue;
     for (const Width& width : kWidths) {
-      // Half of what these operators take beyond the reading itself waits for it, too; the other half is what they compute.
-      const double waiting = (reading.read_s + reading.seconds) / 2;
-      const double left = std::max(reading.seconds - std::min(waiting, reading.seconds) * (1 - width.bytes_of_bf16),
-                                   passing_s(width, reading, replay.input));
+      // What these operators take beyond the reading itself waits for it, too.
+      const double left = std::max(reading.seconds * width.bytes_of_bf16, passing_s(width, reading, replay.input));
       const double saved = std::max(0.0, reading.seconds - left);
       Proposal p{
           .answers = {"memory_bound"},
@@ -124,8 +112,8 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
                      .to = width.name,
                      .command = changed_command(info, "--quantize", width.name),
                      .metric = group.metric,
-                     .assumes = "what operators wait for weights is as much less as those have fewer bytes, and half of what "
-                                "they do beside; codes of 4 bits pass at 0.23 of what vectors multiply"}};
+                     .assumes = "operators that wait for weights take as much less as those have fewer bytes; codes of 4 bits "
+                                "pass at 0.23 of what vectors multiply"}};
       if (set_saving(p.action, group.tokens_per_s(), true,
                      {.before_s = group.seconds,
                       .after_s = group.seconds - saved,

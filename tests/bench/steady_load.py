@@ -34,6 +34,8 @@ class Load:
     def __init__(self, address, streams, prompt_tokens, new_tokens, temperature=1.0):
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)))
+        # Else a call waits for what is written to another one, which acknowledges what was sent before.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._authority = address
         self._shape = (prompt_tokens, new_tokens, temperature)
         self._rng = random.Random(7)
