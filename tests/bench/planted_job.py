@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import uuid
 
@@ -116,8 +117,11 @@ class Job:
     def _post(self, path, body):
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self._addresses['http']}{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=120) as response:
-            return json.load(response)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{path}: {error.code} {error.read().decode(errors='replace').strip()}") from error
 
     def counters(self):
         """The server's own sums, by name; those with labels beside the model's and the engine's are left out."""

@@ -18,6 +18,7 @@ Needs nothing but Python's standard library.
 
 import argparse
 import pathlib
+import shutil
 import statistics
 import time
 
@@ -54,7 +55,7 @@ def window_in_capture(job, options, level):
     job.start_capture(level)
     time.sleep(SETTLE_SECONDS)
     window = Window(job, options.seconds)
-    job.stop_capture()
+    shutil.rmtree(job.stop_capture())  # many of them fill a disk
     return window
 
 
