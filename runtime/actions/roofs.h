@@ -4,7 +4,7 @@
 #include "profiler/report/timeline/report_input.h"
 
 // What operators come to, of what the processor multiplies at most and memory gives: constants of the machines that predictions
-// were measured on, Zen 4 with vectors and Sapphire Rapids with tiles.
+// were measured on, Zen 4 and Zen 5 with vectors and Sapphire Rapids with tiles.
 
 namespace ferry {
 
