@@ -145,6 +145,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void cover_lost(Flight& flight);
   void count_cover(const Wave& wave);
   void close(Flight& flight);
+  void end_doubt(int32_t worker);
   void collect_late(Late& late, Exchange& exchange, uint64_t begun);
   void check_late();
   bool lose_late();

@@ -63,6 +63,7 @@ void RemoteTokenDispatcher::await_some(Flight& flight) {
   const Awaited got = awaited_[which];
   if (got.late != nullptr) return collect_late(*got.late, *got.exchange, begun);
   finish(*got.exchange, begun);
+  end_doubt(got.exchange->worker);  // its own answer may come before the one of whoever covers it
   cover_lost(flight);
 }
 
@@ -243,13 +244,19 @@ void RemoteTokenDispatcher::close(Flight& flight) {
   flight.is_open = false;
 }
 
+/// Of a worker that has just answered, unless it owes another answer.
+void RemoteTokenDispatcher::end_doubt(int32_t worker) {
+  const WorkerSeats::Seat& seat = seats_[worker];
+  if (seat.num_late == 0 && seat.state == WorkerState::kSuspect) seats_.clear(worker);
+}
+
 /// An answer that nobody waits for any more has come, or never will.
 void RemoteTokenDispatcher::collect_late(Late& late, Exchange& exchange, uint64_t begun) {
   const int32_t worker = exchange.worker;
   finish(exchange, begun);
   WorkerSeats::Seat& seat = seats_[worker];
   --seat.num_late;
-  if (seat.num_late == 0 && seat.state == WorkerState::kSuspect) seats_.clear(worker);
+  end_doubt(worker);
   std::erase_if(late.exchanges, [](const Exchange& other) { return other.state != State::kOpen; });
   std::erase_if(late_, [](const auto& other) { return other->exchanges.empty(); });
 }

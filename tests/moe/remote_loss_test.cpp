@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -186,6 +187,7 @@ struct Job {
                                                                    .at_least_alone = std::chrono::milliseconds(200)}},
                        [this](const WorkerChange& change) {
                          if (change.from != WorkerState::kVacant) changes.push_back(change);
+                         if (on_change) on_change(change);
                        });
   }
   ~Job() { dispatcher->shut_down(); }
@@ -232,6 +234,7 @@ struct Job {
   std::vector<std::unique_ptr<Link>> links;
   std::optional<RemoteTokenDispatcher> dispatcher;
   std::vector<WorkerChange> changes;
+  std::function<void(const WorkerChange&)> on_change;
 };
 
 ExpertPlacement placed_once(const Shape& shape) {
@@ -318,6 +321,30 @@ TEST(RemoteLoss, ALateWorkerIsHedgedAndComesBack) {
       EXPECT_TRUE(job.step(batch, step++) == expected);
     EXPECT_GT(job.workers[1]->num_answered(), answered) << "it gets rows again";
   }
+}
+
+/// Its answer comes after it was suspected, but before those whom its rows then go to answer.
+TEST(RemoteLoss, AWorkerThatAnswersAheadOfItsCoverIsInDoubtNoLonger) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  Job job(shape, placed_twice(shape), Ill::kIsLate, static_cast<int>(2 * WorkerPace::kMinReplies), /*has_orphans=*/true);
+  const std::string expected = job.expected(batch);
+  bool was_suspect = false;
+  job.on_change = [&](const WorkerChange& change) {
+    if (change.rank != Rank{2} || change.to != WorkerState::kSuspect || was_suspect) return;
+    was_suspect = true;
+    const int before = job.workers[1]->num_answered();
+    job.workers[1]->may_answer = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (job.workers[1]->num_answered() == before && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+  };
+  int64_t step = 0;
+  while (!was_suspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
+  ASSERT_TRUE(was_suspect);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (job.state() == WorkerState::kSuspect && std::chrono::steady_clock::now() < give_up)  // a slow host may doubt it again
+    EXPECT_TRUE(job.step(batch, step++) == expected);
+  EXPECT_EQ(job.state(), WorkerState::kHealthy);
 }
 
 /// As after a pause in which this rank stood still: for longer than the timeout nobody has looked.
