@@ -450,9 +450,12 @@ void Coordinator::Impl::step() {
   trace(has_rows);
 }
 
+/// The entry of a sequence, its state taken over: who hears of tokens finds the request counted as one that runs.
 OpenRequest& Coordinator::Impl::open_request(const Sequence& sequence) {
   const std::scoped_lock lock(mutex_);
-  return open_.at(sequence.request.number);
+  OpenRequest& open = open_.at(sequence.request.number);
+  open_.take_state(open);
+  return open;
 }
 
 /// Sends every new token to its stream.

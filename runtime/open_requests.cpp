@@ -79,15 +79,17 @@ void OpenRequests::take_aborts(const std::function<void(Sequence&)>& abort) {
   }
 }
 
+void OpenRequests::take_state(OpenRequest& request) {
+  if (request.sequence == nullptr) return;
+  const Sequence& sequence = *request.sequence;
+  set_state(request, sequence.state());
+  request.num_cached = sequence.num_cached;
+  request.num_computed = sequence.num_computed;
+  request.num_generated = sequence.num_generated();
+}
+
 void OpenRequests::take_states() {
-  for (auto& [number, request] : entries_) {
-    if (request.sequence == nullptr) continue;
-    const Sequence& sequence = *request.sequence;
-    set_state(request, sequence.state());
-    request.num_cached = sequence.num_cached;
-    request.num_computed = sequence.num_computed;
-    request.num_generated = sequence.num_generated();
-  }
+  for (auto& [number, request] : entries_) take_state(request);
 }
 
 std::vector<OpenRequestSight> OpenRequests::oldest(std::size_t most, OpenRequest::TimePoint now) const {

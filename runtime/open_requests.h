@@ -57,7 +57,8 @@ class OpenRequests {
   void place(OpenRequest& request, Sequence& sequence);
   /// Calls `abort` with the sequences of those that are wanted to end.
   void take_aborts(const std::function<void(Sequence&)>& abort);
-  /// Takes over the states of the scheduler's sequences, and how far they are.
+  /// Takes over the state of the scheduler's sequence, and how far it is; take_states() of all.
+  void take_state(OpenRequest& request);
   void take_states();
   /// The `most` oldest that have not ended, as of the last step.
   std::vector<OpenRequestSight> oldest(std::size_t most, OpenRequest::TimePoint now) const;

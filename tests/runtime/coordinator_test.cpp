@@ -635,6 +635,18 @@ TEST_F(CoordinatorTest, LoadCounts) {
   EXPECT_GT(load.kv_blocks_total, 0);
 }
 
+TEST_F(CoordinatorTest, WhoHearsOfTheFirstTokenFindsItsRequestAmongThoseThatRun) {
+  start();
+  Completion completion;
+  EngineLoad load;
+  coordinator_->submit(make_request({5}, 3), completion.sink([&](const Completion& c) {
+    if (c.tokens.size() == 1) load = coordinator_->load();
+  }));
+  completion.wait();
+  EXPECT_EQ(load.running_requests, 1);
+  EXPECT_EQ(load.waiting_requests, 0);
+}
+
 TEST_F(CoordinatorTest, StopStringsNeedATokenizer) {
   start();
   Request request = make_request({3}, 5);
