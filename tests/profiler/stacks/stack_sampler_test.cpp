@@ -97,11 +97,11 @@ TEST_F(StackSamplerTest, ABusyFunctionHasItsShare) {
   const auto experts = static_cast<double>(count(stacks, [&](const auto& s) { return is_in(stacks, s, "work_on_experts"); }));
   ASSERT_GT(all, 400);
   RecordProperty("permille_of_experts", static_cast<int>(1000 * experts / all));
-  // Where cores are short a sample stands for many periods; behind each change of function half of one may be the other's.
+  // Where cores are short a sample stands for many periods; behind each change of function all of one may be the other's.
   double squares = 0;
   for (const StackSample& s : stacks.samples) squares += s.periods * s.periods;
   constexpr double kChanges = 2 * kTurns - 1;
-  EXPECT_NEAR(experts / all, 0.6, 0.02 + kChanges / 2 * (squares / all) / all);
+  EXPECT_NEAR(experts / all, 0.6, 0.02 + kChanges * (squares / all) / all);
   EXPECT_EQ(stacks.num_lost, 0U);
   for (const StackSample& s : stacks.samples) {
     if (is_in(stacks, s, "work_on_experts")) {
