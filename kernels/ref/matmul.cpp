@@ -31,12 +31,14 @@ class RefMatrix final : public PackedMatrix {
   float dot(const MatmulRows& rows, int64_t m, int64_t n) const {
     if (type().is_integer()) return integer_dot(rows, m, n);
     return visit_dtype(rows.x.dtype, [&]<class T>() {
+      const T* x = rows.x.row<T>(m);
       float sum = 0.0f;
       if (type().format == WeightFormat::kE4M3) {
-        for (int64_t i = 0; i < k(); ++i) sum += to_float(rows.x.row<T>(m)[i]) * quantized_.value(n, i);
+        for (int64_t i = 0; i < k(); ++i) sum += to_float(x[i]) * quantized_.value(n, i);
         return sum;
       }
-      for (int64_t i = 0; i < k(); ++i) sum += to_float(rows.x.row<T>(m)[i]) * to_float(values_.view().row<T>(n)[i]);
+      const T* w = values_.view().row<T>(n);
+      for (int64_t i = 0; i < k(); ++i) sum += to_float(x[i]) * to_float(w[i]);
       return sum;
     });
   }
