@@ -98,7 +98,7 @@ struct Call {
   int num_tokens = 0, num_messages = 0;
 };
 
-/// What calls end with. A thread reads each: a call that nobody reads while its deadline passes has ended by that for its client,
+/// What calls end with. A thread reads each: one that nobody reads while its deadline passes has ended by that for its client,
 /// whatever the server had said before.
 class Endings {
  public:
