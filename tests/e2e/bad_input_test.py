@@ -287,8 +287,10 @@ class ServiceTest(ferry_job.JobTest):
         self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: job.generate(text_request("word " * (13 << 20))))
 
         here = str(pathlib.Path(__file__).parent)
+        left = self.enterContext(tempfile.TemporaryDirectory(prefix="ferry-vanished-"))  # what they have no time to remove
+        environment = {**os.environ, "TMPDIR": left}
         clients = [
-            subprocess.Popen([sys.executable, "-c", VANISHING_CLIENT, here, job._address, str(10 * i)]) for i in range(3)
+            subprocess.Popen([sys.executable, "-c", VANISHING_CLIENT, here, job._address, str(10 * i)], env=environment) for i in range(3)
         ]
         self.assertEqual([client.wait(SECONDS) for client in clients], [-signal.SIGKILL] * 3)
         load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)
