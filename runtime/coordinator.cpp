@@ -179,7 +179,7 @@ class Coordinator::Impl {
   void publish_tokens(Sequence& sequence);
   void publish_finished();
   GenerateEvent last_event(Sequence& sequence, const OpenRequest& open);
-  OpenRequest& open_request(const Sequence& sequence);
+  OpenRequest& updated_request(const Sequence& sequence);
   void update_load(const StepPlan& plan);
   void add_draft_time(const StepPlan& plan, Clock::time_point begin, Clock::time_point draft_begin);
   void drop_actions();
@@ -451,7 +451,7 @@ void Coordinator::Impl::step() {
 }
 
 /// The entry of a sequence, its state taken over: who hears of tokens finds the request counted as one that runs.
-OpenRequest& Coordinator::Impl::open_request(const Sequence& sequence) {
+OpenRequest& Coordinator::Impl::updated_request(const Sequence& sequence) {
   const std::scoped_lock lock(mutex_);
   OpenRequest& open = open_.at(sequence.request.number);
   open_.take_state(open);
@@ -467,7 +467,7 @@ void Coordinator::Impl::publish(const StepPlan& plan) {
 }
 
 void Coordinator::Impl::publish_tokens(Sequence& sequence) {
-  OpenRequest& open = open_request(sequence);
+  OpenRequest& open = updated_request(sequence);
   GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
   if (sequence.num_new == sequence.num_generated()) event.cached_tokens = static_cast<int32_t>(sequence.num_cached);
   const std::size_t num_visible = num_text_tokens(sequence, event.token_ids.size());
@@ -510,7 +510,7 @@ void Coordinator::Impl::publish_finished() {
   if (!finishing_.empty()) engine_.let_go_of_media(scheduler_);
   for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
-    OpenRequest& open = open_request(*sequence);
+    OpenRequest& open = updated_request(*sequence);
     GenerateEvent event = last_event(*sequence, open);
     if (open.detokenizer) event.text = open.detokenizer->finish();
     sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id

@@ -9,7 +9,7 @@ import unittest
 
 from ferry_job import FERRY, ROOT
 
-SLOW = ("--fault", "slow:1x64")
+SLOW = ("--fault", "slow:1x256")
 
 
 class TraceVerifyTest(unittest.TestCase):
@@ -17,14 +17,14 @@ class TraceVerifyTest(unittest.TestCase):
     def setUpClass(cls):
         cls._folder = tempfile.TemporaryDirectory(prefix="ferry-verify-")
         cls.addClassCleanup(cls._folder.cleanup)
-        cls.slow = cls.capture("slow", "-p", "64", "-b", "4", *SLOW)
-        cls.quick = cls.capture("quick", "-p", "64", "-b", "4")
+        cls.slow = cls.capture("slow", "-p", "8", "-b", "4", *SLOW)
+        cls.quick = cls.capture("quick", "-p", "8", "-b", "4")
 
     @classmethod
     def capture(cls, name, *arguments):
         """A bench of the demo on two ranks; returns the capture's folder."""
         folder = pathlib.Path(cls._folder.name) / name
-        bench = [FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-n", "24", "-r", "2", *arguments]
+        bench = [FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-n", "12", "-r", "2", *arguments]
         done = subprocess.run([ROOT / "launch/mpirun.sh", "-np", "2", *bench, "--trace", folder], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             raise RuntimeError(f"the bench ended with {done.returncode}: {done.stderr}")
@@ -38,10 +38,11 @@ class TraceVerifyTest(unittest.TestCase):
         done = self.verify("--json", self.slow, self.quick)
         seen = json.loads(done.stdout)
         self.assertEqual(done.returncode, seen["exit_code"])
-        self.assertEqual(seen["changes"], [{"option": "--fault", "before": "slow:1x64", "after": ""}])
+        self.assertEqual(seen["changes"], [{"option": "--fault", "before": "slow:1x256", "after": ""}])
         figures = {figure["name"]: figure for figure in seen["figures"]}
-        self.assertLessEqual({"prefill 64 tokens/s", "prefill 64 ms a step", "decode ×4 tokens/s", "decode ×4 ms a step"}, set(figures))
-        self.assertGreater(figures["prefill 64 ms a step"]["gain"], 0, "the worker took 64 times as long")
+        self.assertLessEqual({"prefill 8 tokens/s", "prefill 8 ms a step", "decode ×4 tokens/s", "decode ×4 ms a step"}, set(figures))
+        for name in ("prefill 8 ms a step", "decode ×4 ms a step"):
+            self.assertGreater(figures[name]["gain"], 0, f"{name}: the worker took 256 times as long")
         self.assertEqual(seen["difference"]["coordinator"][0]["what"], "wait.combine for rank 1")
         self.assertEqual(seen["difference"]["workers"][0]["what"], "experts of rank 1")
         saved = sum(share["before_us"] - share["after_us"] for share in seen["difference"]["coordinator"])
@@ -49,8 +50,9 @@ class TraceVerifyTest(unittest.TestCase):
 
     def test_the_text_says_the_same(self):
         text = self.verify(self.slow, self.quick).stdout
-        self.assertIn("changed: --fault slow:1x64 -> not given\n", text)
-        self.assertRegex(text, r"prefill 64 ms a step .* \+\d+\.\d %")
+        self.assertIn("changed: --fault slow:1x256 -> not given\n", text)
+        for name in ("prefill 8", "decode ×4"):
+            self.assertRegex(text, name + r" ms a step .* \+\d+\.\d %")
         self.assertRegex(text, r"most of it: wait\.combine for rank 1 -")
         self.assertRegex(self.verify(self.quick, self.slow).stdout, r"most of it: wait\.combine for rank 1 \+")
 

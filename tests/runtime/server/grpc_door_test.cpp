@@ -230,6 +230,22 @@ TEST_F(GrpcDoorTest, ACallsDeadlineEndsTheMakingOfItsPrompt) {
   server_->shutdown(seconds(20));  // would wait for it
 }
 
+TEST_F(GrpcDoorTest, ACallsDeadlineEndsItsWaitForAThread) {
+  start();
+  std::vector<std::unique_ptr<Call>> calls, waiting;
+  for (int i = 0; i < 2; ++i) calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
+  wait_for_endless(2);
+  for (int i = 0; i < 5; ++i)
+    waiting.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(1)));
+  Endings endings(waiting);
+  endings.join();
+  EXPECT_EQ(endings.count(grpc::StatusCode::DEADLINE_EXCEEDED), 5);
+  EXPECT_EQ(engine_.num_endless(), 2) << "no other got a thread";
+  for (auto& one : calls) one->context->TryCancel();
+  server_->shutdown(seconds(20));  // would wait for all of them
+  EXPECT_EQ(engine_.num_endless(), 2) << "a prompt was made for a call that had ended";
+}
+
 TEST_F(GrpcDoorTest, WhatIsTooLargeIsRefusedByName) {
   options_.limits.chat_messages = 3;
   options_.limits.stop_strings = 2;
