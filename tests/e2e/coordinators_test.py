@@ -14,8 +14,10 @@ from ferry_job import FERRY, ROOT, OpenCall, endless_request, text_request
 from front_test import QUESTION, call, chat, metric, num_answered, user
 
 SERVE = ("--max-seqs", "8", "--speculate", "0", "--coordinators", "2")
-# Tokens of a stream that is to outlast what a test does to it meanwhile: about two seconds of the demo model.
-LONG = 1500
+# Streams that are to outlast what a test does to them meanwhile: seconds of the demo model where workers sleep for most of a step.
+# Faster ones keep a client on a busy machine from doing anything but reading them.
+PACE = ("--fault", "slow:2x16,slow:3x16")
+LONG = 600  # tokens
 MERGED = r'ferry:worker_answers_total\{.*merged="yes".*\}'
 
 
@@ -81,7 +83,7 @@ class CoordinatorsTest(ferry_job.JobTest):
         self.assertEqual(job.ranks(), {})
 
     def test_a_worker_that_dies_is_missed_by_no_client_of_either(self):
-        job, ports = self.start()
+        job, ports = self.start(*PACE)
         expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
         calls = self.open_calls(job, 4, max_tokens=LONG)
         job.kill_rank(3)
@@ -91,7 +93,7 @@ class CoordinatorsTest(ferry_job.JobTest):
         self.assertEqual(job.stop(), 0)
 
     def test_a_coordinator_that_dies_takes_its_own_requests_alone(self):
-        job, ports = self.start()
+        job, ports = self.start(*PACE)
         expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
         calls = self.open_calls(job, 4, max_tokens=LONG)
         job.kill_rank(1)
@@ -106,7 +108,7 @@ class CoordinatorsTest(ferry_job.JobTest):
         self.assertEqual(job.ranks(), {})
 
     def test_a_job_that_is_told_to_leave_answers_first(self):
-        job, _ = self.start()
+        job, _ = self.start(*PACE)
         expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
         calls = self.open_calls(job, 4, max_tokens=LONG)
         job.terminate()
