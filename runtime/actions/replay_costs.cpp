@@ -61,11 +61,11 @@ class CostFinder {
   double count_sent_rows() const;
   void find_bytes();
   void find_windows();
-  void find_imbalance();
+  void find_imbalance(const WorkerOverlap& overlap);
   bool is_saturated() const;
   double busy_share(int32_t rank) const;
   void fit_host();
-  void fit_workers();
+  void fit_workers(const WorkerOverlap& overlap);
   RankCosts coordinator_costs(StepParts ReplayedStep::*which, double ExpertCall::*time, double factor) const;
   Curve part_curve(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const;
   Curve exchange_curve(bool with_decode, bool with_prefill) const;
@@ -182,11 +182,10 @@ void CostFinder::find_windows() {
 }
 
 /// Of workers with cores of their own, since for others no placement is proposed.
-void CostFinder::find_imbalance() {
+void CostFinder::find_imbalance(const WorkerOverlap& overlap) {
   costs_.step_imbalance.assign(steps_.size(), 0);
   if (costs_.is_together || costs_.worker_ranks.size() < 2) return;
   const StepIndex index(input_.timeline);
-  const WorkerOverlap overlap(input_, exchanges_, calls_);
   for (std::size_t i = 0; i < exchanges_.list.size(); ++i) {
     const int32_t step = index.find(exchanges_.list[i].id.step);
     if (step >= 0) costs_.step_imbalance[static_cast<std::size_t>(step)] += overlap.imbalance(i);
@@ -419,8 +418,12 @@ void CostFinder::fit_host() {
 }
 
 /// Workers that do not share cores: each on a host of its own, as fast as it was.
-void CostFinder::fit_workers() {
-  const RankedCosts ranked = fit_ranked_calls(calls_, &ExpertCall::seconds);
+void CostFinder::fit_workers(const WorkerOverlap& overlap) {
+  RankedCosts ranked;
+  if (overlap.are_alike())
+    ranked.costs = fit_expert_calls(calls_, &ExpertCall::seconds);
+  else
+    ranked = fit_ranked_calls(calls_, &ExpertCall::seconds);
   const ExpertCosts& pooled = ranked.costs;
   for (const int32_t rank : costs_.worker_ranks) {
     const auto found = ranked.factors.find(rank);
@@ -454,10 +457,11 @@ std::optional<ReplayCosts> CostFinder::find() {
   find_model();
   find_bytes();
   find_windows();
-  find_imbalance();
+  const WorkerOverlap overlap(input_, exchanges_, calls_);
+  find_imbalance(overlap);
   costs_.own_roof = weights_roof(&StepParts::own);
   fit_host();
-  if (!costs_.is_together) fit_workers();
+  if (!costs_.is_together) fit_workers(overlap);
   return std::move(costs_);
 }
 

@@ -144,7 +144,8 @@ WorkerOverlap::Fit WorkerOverlap::fit(bool are_alike) {
 void WorkerOverlap::find_slowing() {
   constexpr double kSurely = 2;  // standard errors
   const Fit alike = fit(true), unlike = fit(false);
-  const Fit& best = unlike.left < alike.left ? unlike : alike;
+  are_alike_ = alike.left <= unlike.left;
+  const Fit& best = are_alike_ ? alike : unlike;
   double others = 0;
   for (std::size_t i = 0; i + 1 < firsts_.size(); ++i) others = std::max(others, others_of(shares_of(i)));
   if (best.slowing > kSurely * best.error) slowing_ = std::min(best.slowing, 1 / (1 + others));

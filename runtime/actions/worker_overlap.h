@@ -21,6 +21,10 @@ class WorkerOverlap {
   /// needs, and at most 1 / workers of a host, where all together do what one does. 0 too where noise explains as much.
   double slowing() const { return slowing_; }
 
+  /// Whether calls are told no worse by workers that are equally fast, and slow each other down, than by each one's own speed:
+  /// who has less to do has another at work beside it all the time, and is no slower for that.
+  bool are_alike() const { return are_alike_; }
+
   /// Seconds by which the last reply of exchanges.list[i] had been posted sooner, were work even and each worker begun when the
   /// last rows came. Less than 0 where work is more even than that.
   double imbalance(std::size_t i) const;
@@ -53,6 +57,7 @@ class WorkerOverlap {
   std::vector<Share> shares_;        // by exchange, then rank
   std::vector<std::size_t> firsts_;  // [exchanges + 1] into shares_
   double slowing_ = 0;
+  bool are_alike_ = true;
 };
 
 }  // namespace ferry

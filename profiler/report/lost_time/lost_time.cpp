@@ -1,8 +1,12 @@
 #include "profiler/report/lost_time/lost_time.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -114,6 +118,21 @@ class CoreWaits {
   std::map<std::pair<int32_t, uint32_t>, int64_t> steps_;
 };
 
+/// Nanoseconds that a rank usually took for its rows.
+struct UsualWork {
+  std::map<int64_t, double> by_rows;
+  double row_ns = 0;  // mean
+
+  /// Between numbers of rows that it had along a line, for more than those in proportion, for fewer as long as for the fewest.
+  double of(int64_t rows) const {
+    const auto above = by_rows.lower_bound(rows);
+    if (above == by_rows.begin()) return above->second;
+    const auto [low, low_ns] = *std::prev(above);
+    if (above == by_rows.end()) return std::max(low_ns, row_ns * static_cast<double>(rows));
+    return std::lerp(low_ns, above->second, static_cast<double>(rows - low) / static_cast<double>(above->first - low));
+  }
+};
+
 class LostTimeFinder {
  public:
   explicit LostTimeFinder(const ReportInput& input)
@@ -144,6 +163,7 @@ class LostTimeFinder {
   }
 
   LostTime find() {
+    find_usual_work();
     for (const SeenExchange& exchange : exchanges_.list) {
       const int32_t step = steps_.find(exchange.id.step);
       if (step >= 0) look_at(exchange, static_cast<std::size_t>(step));
@@ -166,6 +186,9 @@ class LostTimeFinder {
   void charge_waits_in_vain();
   void charge_coordinator(std::size_t step);
   void find_usual();
+  void find_usual_work();
+  std::optional<double> usual_work_ns(int64_t rows, int32_t rank, Phase phase) const;
+  int64_t more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const;
 
   RankLoss& rank(int32_t r) { return found_.ranks[static_cast<std::size_t>(r)]; }
   const IntervalSet& stops_of(int32_t r) const { return stops_[static_cast<std::size_t>(r)]; }
@@ -180,6 +203,7 @@ class LostTimeFinder {
   const StepIndex steps_;
   LostTime found_;
   std::map<std::pair<int32_t, std::size_t>, std::array<int64_t, kNumLosses>> lost_in_step_;  // of a worker
+  std::map<std::pair<Phase, int32_t>, UsualWork> usual_work_;                                // of a rank in steps of a phase
   std::vector<int64_t> stop_in_exchanges_;  // [step] the coordinator's stops that exchanges have dealt with
   std::vector<int64_t> held_up_;            // [step] its waits for a core that exchanges have dealt with
   int64_t dealt_until_ns_ = 0;              // exchanges overlap where a layer has two micro-batches
@@ -236,6 +260,45 @@ void LostTimeFinder::look_at(const SeenExchange& exchange, std::size_t step) {
   divide_wait(exchange, *last, rank(last->rank).at(Loss::kNoCore) - no_core_before, found_.waits[step]);
 }
 
+void LostTimeFinder::find_usual_work() {
+  std::map<std::pair<Phase, int32_t>, std::map<int64_t, std::vector<double>>> seen;
+  for (const SeenExchange& exchange : exchanges_.list) {
+    const int32_t step = steps_.find(exchange.id.step);
+    if (step < 0) continue;
+    const Phase phase = input_.timeline.steps[static_cast<std::size_t>(step)].phase;
+    for (const Reply& reply : replies_of(exchange))
+      if (reply.rows > 0) seen[{phase, reply.rank}][reply.rows].push_back(static_cast<double>(reply.work_ns()));
+  }
+  for (auto& [key, sizes] : seen) {
+    double all_rows = 0, all_ns = 0;
+    UsualWork& usual = usual_work_[key];
+    for (auto& [rows, times] : sizes) {
+      const auto count = static_cast<double>(times.size());
+      const double ns = usual.by_rows[rows] = median(std::move(times));
+      all_rows += count * static_cast<double>(rows), all_ns += count * ns;
+    }
+    usual.row_ns = all_ns / all_rows;
+  }
+}
+
+/// What ranks other than `rank` usually take for so many rows in steps of a phase. Nothing if they never have any.
+std::optional<double> LostTimeFinder::usual_work_ns(int64_t rows, int32_t rank, Phase phase) const {
+  std::vector<double> others;
+  for (const auto& [key, usual] : usual_work_)
+    if (key.first == phase && key.second != rank) others.push_back(usual.of(rows));
+  if (others.empty()) return {};
+  return median(std::move(others));
+}
+
+/// By how much longer than for `other_rows` the others take for as many rows as `last` has.
+int64_t LostTimeFinder::more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const {
+  if (last.rows <= other_rows) return 0;
+  const std::optional<double> same = usual_work_ns(last.rows, last.rank, phase);
+  if (!same) return std::numeric_limits<int64_t>::max();  // nothing to hold it against
+  const double fewer = other_rows > 0 ? usual_work_ns(other_rows, last.rank, phase).value_or(0) : 0;
+  return static_cast<int64_t>(std::max(*same - fewer, 0.0));
+}
+
 /// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
 void LostTimeFinder::charge_worker(const SeenExchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns) {
   const std::span<const Reply> replies = exchanges_.replies_of(exchange);
@@ -260,13 +323,10 @@ void LostTimeFinder::charge_worker(const SeenExchange& exchange, std::size_t ste
   const int64_t other_work_ns = others([](const Reply& r) { return r.work_ns(); });
   const int64_t stopped_at_work_ns = overlap(stops_of(last.rank), last.arrived_ns, last.posted_ns);
   const int64_t work_ns = std::max<int64_t>(last.work_ns() - stopped_at_work_ns - other_work_ns, 0);
-  const double more_rows =
-      other_rows > 0 ? std::max(static_cast<double>(last.rows) / static_cast<double>(other_rows) - 1, 0.0) : 0;
-  const int64_t by_rows_ns = std::min(work_ns, static_cast<int64_t>(more_rows * static_cast<double>(other_work_ns)));
+  const int64_t by_rows_ns = std::min(work_ns, more_rows_ns(last, other_rows, input_.timeline.steps[step].phase));
   const int64_t way_ns = last.way_ns() - (stopped_ns - std::min(stopped_ns, stopped_at_work_ns));
-  const std::array<std::pair<Loss, int64_t>, 4> parts = {
+  const std::array<std::pair<Loss, int64_t>, 3> parts = {
       {{Loss::kLink, std::max<int64_t>(way_ns - others([](const Reply& r) { return r.way_ns(); }), 0)},
-       {Loss::kMoreRows, by_rows_ns},
        {Loss::kSlow, work_ns - by_rows_ns},
        {Loss::kOrder, std::max<int64_t>(last.dispatched_ns - others([](const Reply& r) { return r.dispatched_ns; }), 0)}}};
   double sum = 0;
@@ -276,8 +336,12 @@ void LostTimeFinder::charge_worker(const SeenExchange& exchange, std::size_t ste
   for (const auto& [cause, ns] : parts) {
     const auto charged_ns = static_cast<int64_t>(share * static_cast<double>(ns));
     charge(cause, charged_ns);
-    if (cause == Loss::kMoreRows) loss.more_rows_ns.at(static_cast<std::size_t>(exchange.id.layer)) += charged_ns;
+    left_ns -= charged_ns;
   }
+  // Somebody has to compute its rows: they explain what is left.
+  const int64_t rows_ns = std::min(left_ns, by_rows_ns);
+  charge(Loss::kMoreRows, rows_ns);
+  loss.more_rows_ns.at(static_cast<std::size_t>(exchange.id.layer)) += rows_ns;
 }
 
 /// Exchanges have no reply of a worker that the coordinator ceased to wait for: it lost what it had waited by then.

@@ -20,8 +20,8 @@ enum class Loss : uint8_t {
   kStopped,   // none of its threads ran, though nothing kept them from it: a signal, a debugger, a paused machine
   kNoCore,    // its threads were ready and waited for a core
   kLink,      // its rows or its reply were under way for longer than the others'
-  kMoreRows,  // it had more rows than the others and took longer in proportion
-  kSlow,      // it took longer for the same rows
+  kMoreRows,  // it had more rows than the others, who take longer for as many, too
+  kSlow,      // it took longer than others do for as many rows
   kOrder,     // its rows were sent after the others'
 };
 inline constexpr std::size_t kNumLosses = 6;

@@ -100,6 +100,45 @@ TEST(LostTimeTest, AQuietRaceCostsNobodyAnything) {
   EXPECT_EQ(race.findings(), "");
 }
 
+/// Where the others get no rows, what these would have taken them is told from where they do.
+TEST(LostTimeTest, WhoHasAllRowsIsNotSlowForThat) {
+  const Part none{.dispatched = 1, .arrived = 6, .replied = 6, .rows = 0};
+  Race race;
+  race.quiet_steps(20);  // 40 us for 8 rows
+  for (int i = 0; i < 20; ++i) race.step({.replied = 5 + 80, .rows = 16}, none);
+  const LostTime lost = race.find();
+  EXPECT_GE(lost.ranks[1].at(Loss::kMoreRows), 20 * 70 * 1000);
+  EXPECT_EQ(lost.ranks[1].at(Loss::kSlow), 0);
+}
+
+TEST(LostTimeTest, WhoHasAllRowsAndIsSlowIsBoth) {
+  const Part none{.dispatched = 1, .arrived = 6, .replied = 6, .rows = 0};
+  Race race;
+  race.quiet_steps(20);
+  for (int i = 0; i < 15; ++i) race.step({.replied = 5 + 320, .rows = 16}, none);  // others take 80 us for as many
+  const LostTime lost = race.find();
+  EXPECT_EQ(lost.ranks[1].at(Loss::kSlow), 15 * 240 * 1000);
+  EXPECT_EQ(lost.ranks[1].at(Loss::kMoreRows), 15 * 70 * 1000) << "the coordinator waits from 20 us on";
+}
+
+/// What a call takes whatever it is given is not taken twice for twice the rows.
+TEST(LostTimeTest, WhatRowsTakeIsWhatOthersTakeForAsMany) {
+  Race race;
+  for (int i = 0; i < 20; ++i) {
+    race.step({.replied = 5 + 60, .rows = 16}, {.dispatched = 1, .arrived = 6, .replied = 6 + 60, .rows = 16});
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 6 + 80, .rows = 16});  // 20 us longer than the other one's 16 rows
+  }
+  const LostTime lost = race.find();
+  EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kSlow)), 20 * 20e3, 20 * 1.1e3);
+  EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kMoreRows)), 20 * 20e3, 20 * 1.1e3);
+}
+
+TEST(LostTimeTest, WhereNobodyElseEverHasRowsNothingTellsOfSlowness) {
+  Race race;
+  for (int i = 0; i < 20; ++i) race.step({}, {.dispatched = 1, .arrived = 6, .replied = 6, .rows = 0});
+  EXPECT_EQ(race.find().ranks[1].at(Loss::kSlow), 0);
+}
+
 TEST(LostTimeTest, AWorkerThatIsStoppedUntilItIsDoubted) {
   Race race;
   race.quiet_steps(10);
