@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/actions/plan_replay.h"
 #include "tests/runtime/actions/replay_fixture.h"
 
 namespace ferry {
@@ -13,6 +14,7 @@ using test::KnownRun;
 struct Found {
   double slowing = 0;
   double imbalance = 0;  // over what it is
+  bool are_alike = false;
 };
 
 /// Of `steps` steps; `spread` puts each rank on a host of its own.
@@ -44,6 +46,21 @@ TEST(WorkerOverlapTest, ASlowWorkerIsNotDisturbedForThat) {
   const Found found = find({.num_workers = 4, .link_us = 5, .slow = {1, 1, 4, 1}, .hot_worker = 0});
   EXPECT_NEAR(found.slowing, 0, 1e-6);
   EXPECT_NEAR(found.imbalance, 1, 1e-3);
+}
+
+/// How many times as long as the first worker, which has most rows, the last one is taken to need for one row of an expert.
+double last_over_first(const KnownRun& known) {
+  KnownCapture run(known);
+  for (int i = 0; i < 600; ++i) run.step(Phase::kDecode, 1 + i % 24, 1 + i % 24);  // so that both have experts of some sizes
+  const ReportInput input(run.take());
+  const CaptureReplay replay(input);
+  return replay.costs->hosts.back().alone.expert.at(1) / replay.costs->hosts.at(1).alone.expert.at(1);
+}
+
+/// Who has little to do has others at work beside it all the time.
+TEST(WorkerOverlapTest, WhoHasLittleToDoIsNotTakenToBeSlow) {
+  EXPECT_NEAR(last_over_first({.num_workers = 2, .link_us = 5, .slowing = 0.4, .hot_worker = 0}), 1, 1e-9);
+  EXPECT_NEAR(last_over_first({.num_workers = 2, .link_us = 5, .slow = {1, 3}, .hot_worker = 0}), 3, 0.1);
 }
 
 /// A call that takes longer for another reason overlaps more with others for that.
