@@ -10,14 +10,12 @@ import unittest
 import uuid
 
 import ferry_job
-from ferry_job import FERRY, ROOT, OpenCall, endless_request, text_request
+from ferry_job import FERRY, ROOT, OpenCall, endless_request, pace, text_request
 from front_test import QUESTION, call, chat, metric, num_answered, user
 
 SERVE = ("--max-seqs", "8", "--speculate", "0", "--coordinators", "2")
-# Streams that are to outlast what a test does to them meanwhile: seconds of the demo model where workers sleep for most of a step.
-# Faster ones keep a client on a busy machine from doing anything but reading them.
-PACE = ("--fault", "slow:2x16,slow:3x16")
-LONG = 600  # tokens
+PACE = pace(2, 3)
+LONG = 600  # tokens: seconds at that pace
 MERGED = r'ferry:worker_answers_total\{.*merged="yes".*\}'
 
 

@@ -241,6 +241,12 @@ def ids_request(ids, **sampling):
     return pb.GenerateRequest(token_ids=pb.TokenIds(ids=ids), sampling=pb.Sampling(**sampling))
 
 
+def pace(*workers):
+    """Arguments with which workers sleep for most of a step, some milliseconds of the demo model: for streams that are to outlast
+    what a test does to them. Faster ones keep a client on a busy machine from doing anything but reading them."""
+    return ("--fault", ",".join(f"slow:{rank}x16" for rank in workers))
+
+
 def endless_request(seed=1, max_tokens=8000, request_id=""):
     """A request that runs for many seconds: different ids for every seed, and no stop id ends it."""
     request = ids_request([10 + seed, 20 + seed, 30 + seed], max_tokens=max_tokens, ignore_eos=True)

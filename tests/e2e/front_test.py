@@ -284,8 +284,8 @@ class FrontTest(ferry_job.JobTest):
 
     def test_a_front_that_is_told_to_leave_lets_streams_end(self):
         front = self.front()
-        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=2000, ignore_eos=True))
-        open_call = OpenCall(front, endless_request(max_tokens=2000))
+        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=4000, ignore_eos=True))
+        open_call = OpenCall(front, endless_request(max_tokens=4000))
         self.assertTrue(stream.wait_for_event() and open_call.wait_for_token())
         front.process.send_signal(signal.SIGTERM)
         self.assertTrue(stream.wait() and open_call.wait())

@@ -11,6 +11,7 @@ import grpc
 from ferry_job import OpenCall, ids_request
 
 PROMPT = [443, 3808, 1132]
+LONG = 4000  # tokens: seconds, so that a busy machine lets this process look at what runs
 
 
 class Call:
@@ -50,8 +51,8 @@ class PoliciesTest(ferry_job.JobTest):
 
     def test_a_better_priority_takes_the_slot(self):
         job = self.start("--policy", "priority", "--max-seqs", "1", "--speculate", "0", ranks=1)
-        alone = Call(job, prompt=PROMPT, max_tokens=600).text()
-        late = Call(job, prompt=PROMPT, max_tokens=600, priority=7)
+        alone = Call(job, prompt=PROMPT, max_tokens=LONG).text()
+        late = Call(job, prompt=PROMPT, max_tokens=LONG, priority=7)
         self.wait_until(lambda: self.metric(job, "vllm:num_requests_running") == 1)
         urgent = ids_request(PROMPT, max_tokens=20, ignore_eos=True)
         urgent.priority = -3
@@ -75,7 +76,7 @@ class PoliciesTest(ferry_job.JobTest):
 
     def test_users_take_turns(self):
         job = self.start("--policy", "fair", "--max-seqs", "1", "--speculate", "0", "--decode-slo-ms", "50", ranks=1)
-        flood = [Call(job, prompt=[i + 5] * 400, max_tokens=40, user="flood") for i in range(8)]
+        flood = [Call(job, prompt=[i + 5] * 400, max_tokens=400, user="flood") for i in range(8)]
         self.wait_until(lambda: self.metric(job, "vllm:num_requests_waiting") >= 5)
         self.wait_until(lambda: self.metric(job, "ferry:fair_accounts") == 1)
         guest = Call(job, prompt=PROMPT, max_tokens=5, user="guest")
@@ -83,7 +84,7 @@ class PoliciesTest(ferry_job.JobTest):
         num_ended = sum(call.ended_at is not None for call in flood)
         self.assertLess(num_ended, 8, "the guest waited for all of them")
         for call in flood:
-            self.assertEqual(call.wait()["usage"]["completion_tokens"], 40)
+            self.assertEqual(call.wait()["usage"]["completion_tokens"], 400)
 
 
 if __name__ == "__main__":

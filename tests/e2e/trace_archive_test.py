@@ -13,7 +13,7 @@ import time
 import urllib.request
 
 import ferry_job
-from ferry_job import FERRY, OpenCall, endless_request, wait_until
+from ferry_job import FERRY, OpenCall, endless_request, pace, wait_until
 
 
 def ferry(*arguments, code=0):
@@ -101,8 +101,8 @@ class ArchiveTest(ferry_job.JobTest):
         self.check_samples(1)
 
     def test_a_capture_beside_it_is_whole(self):
-        job = self.serve(3, "--speculate", "0")
-        call = OpenCall(job, endless_request(max_tokens=1000))
+        job = self.serve(3, "--speculate", "0", *pace(1, 2))
+        call = OpenCall(job, endless_request(max_tokens=400))
         self.assertTrue(call.wait_for_token(), call.error)
 
         def post(path, body):
@@ -120,7 +120,7 @@ class ArchiveTest(ferry_job.JobTest):
             self.assertEqual((facts["ranks"], facts["unpaired_transfers"]), ("3", "0"))
         self.assertTrue(call.wait())
         self.assertIsNone(call.error)
-        self.assertEqual(len(call.token_ids), 1000)
+        self.assertEqual(len(call.token_ids), 400)
 
     def test_a_stopped_rank_is_kept_though_it_was_nobodys_turn(self):
         job = self.serve(1_000_000_000, "--speculate", "0", ranks=3)

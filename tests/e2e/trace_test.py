@@ -19,7 +19,7 @@ import ferry_job
 import grpc
 from ferry.v1 import profile_pb2 as profile
 from ferry.v1 import profile_pb2_grpc
-from ferry_job import DEMO, FERRY, ROOT, OpenCall, endless_request, wait_until
+from ferry_job import DEMO, FERRY, ROOT, OpenCall, endless_request, pace, wait_until
 
 
 def ferry(*arguments, ranks=1):
@@ -231,8 +231,8 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertEqual(len(self.job.generate(endless_request(max_tokens=5)).token_ids), 5)
 
     def test_http_starts_and_stops_under_load(self):
-        job = self.serve()
-        calls = [OpenCall(job, endless_request(seed=i, max_tokens=1500)) for i in range(4)]
+        job = self.serve(*pace(1, 2))
+        calls = [OpenCall(job, endless_request(seed=i, max_tokens=600)) for i in range(4)]
         for call in calls:
             self.assertTrue(call.wait_for_token(), call.error)
         status, started = self.post("/start_profile")
@@ -247,7 +247,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         for call in calls:
             self.assertTrue(call.wait())
             self.assertIsNone(call.error)
-            self.assertEqual(len(call.token_ids), 1500, "a capture must not cost a token")
+            self.assertEqual(len(call.token_ids), 600, "a capture must not cost a token")
         capture = pathlib.Path(started["output_dir"])
         self.assertEqual(run_facts(capture)["ranks"], "3")
         self.assertEqual(run_facts(capture)["unpaired_transfers"], "0")
