@@ -643,10 +643,16 @@ class JoinTest(ElasticTest):
         self.assertRegex(bad.log(), "expert 1 of layer 0 .* than on the coordinator")
         self.assertNotIn("fingerprint", job.log())
         self.assertEqual(self.run_calls(job, requests), expected)
-        Worker(self, address, model=whole)
-        self.await_states(job, rank_1="healthy")
-        self.assertEqual(self.run_calls(job, requests), expected)
-        self.assertNotIn("fingerprint", job.log(), "all of its experts were compared")
+        for _ in range(5):  # a busy machine has no time to compare them all, and the job says so
+            said = len(job.log())
+            worker = Worker(self, address, model=whole)
+            self.await_states(job, rank_1="healthy")
+            self.assertEqual(self.run_calls(job, requests), expected)
+            if "fingerprint" not in job.log()[said:]:
+                return
+            worker.process.kill()
+            self.await_states(job, rank_1="gone")
+        self.fail("never were all of its experts compared")
 
     def test_bad_addresses_are_one_line(self):
         for command, word in (
