@@ -419,11 +419,9 @@ void CostFinder::fit_host() {
 
 /// Workers that do not share cores: each on a host of its own, as fast as it was.
 void CostFinder::fit_workers(const WorkerOverlap& overlap) {
-  RankedCosts ranked;
-  if (overlap.are_alike())
-    ranked.costs = fit_expert_calls(calls_, &ExpertCall::seconds);
-  else
-    ranked = fit_ranked_calls(calls_, &ExpertCall::seconds);
+  const RankedCosts ranked = overlap.are_alike()
+                                 ? RankedCosts{.costs = fit_expert_calls(calls_, &ExpertCall::seconds), .factors = {}}
+                                 : fit_ranked_calls(calls_, &ExpertCall::seconds);
   const ExpertCosts& pooled = ranked.costs;
   for (const int32_t rank : costs_.worker_ranks) {
     const auto found = ranked.factors.find(rank);

@@ -188,7 +188,7 @@ class LostTimeFinder {
   void find_usual();
   void find_usual_work();
   std::optional<double> usual_work_ns(int64_t rows, int32_t rank, Phase phase) const;
-  int64_t more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const;
+  double more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const;
 
   RankLoss& rank(int32_t r) { return found_.ranks[static_cast<std::size_t>(r)]; }
   const IntervalSet& stops_of(int32_t r) const { return stops_[static_cast<std::size_t>(r)]; }
@@ -290,13 +290,14 @@ std::optional<double> LostTimeFinder::usual_work_ns(int64_t rows, int32_t rank, 
   return median(std::move(others));
 }
 
-/// By how much longer than for `other_rows` the others take for as many rows as `last` has.
-int64_t LostTimeFinder::more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const {
+/// Nanoseconds by which the others take longer for as many rows as `last` has than for `other_rows`; infinite if they never
+/// have any, so that there is nothing to hold it against.
+double LostTimeFinder::more_rows_ns(const Reply& last, int64_t other_rows, Phase phase) const {
   if (last.rows <= other_rows) return 0;
   const std::optional<double> same = usual_work_ns(last.rows, last.rank, phase);
-  if (!same) return std::numeric_limits<int64_t>::max();  // nothing to hold it against
+  if (!same) return std::numeric_limits<double>::infinity();
   const double fewer = other_rows > 0 ? usual_work_ns(other_rows, last.rank, phase).value_or(0) : 0;
-  return static_cast<int64_t>(std::max(*same - fewer, 0.0));
+  return std::max(*same - fewer, 0.0);
 }
 
 /// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
@@ -323,7 +324,8 @@ void LostTimeFinder::charge_worker(const SeenExchange& exchange, std::size_t ste
   const int64_t other_work_ns = others([](const Reply& r) { return r.work_ns(); });
   const int64_t stopped_at_work_ns = overlap(stops_of(last.rank), last.arrived_ns, last.posted_ns);
   const int64_t work_ns = std::max<int64_t>(last.work_ns() - stopped_at_work_ns - other_work_ns, 0);
-  const int64_t by_rows_ns = std::min(work_ns, more_rows_ns(last, other_rows, input_.timeline.steps[step].phase));
+  const double more_ns = more_rows_ns(last, other_rows, input_.timeline.steps[step].phase);
+  const int64_t by_rows_ns = more_ns < static_cast<double>(work_ns) ? static_cast<int64_t>(more_ns) : work_ns;
   const int64_t way_ns = last.way_ns() - (stopped_ns - std::min(stopped_ns, stopped_at_work_ns));
   const std::array<std::pair<Loss, int64_t>, 3> parts = {
       {{Loss::kLink, std::max<int64_t>(way_ns - others([](const Reply& r) { return r.way_ns(); }), 0)},
