@@ -8,6 +8,8 @@
 #include <set>
 
 #include "launch/verify/option_changes.h"
+#include "profiler/report/incidents/incidents.h"
+#include "profiler/report/incidents/worker_history.h"
 #include "profiler/report/statistics.h"
 #include "runtime/base/error.h"
 
@@ -105,9 +107,19 @@ void check_work(const ReportInput& before, const ReportInput& after, std::vector
   if (differ(answers_a, answers_b)) warnings.push_back("answers of " + lengths_text(*answers_a, *answers_b));
 }
 
-std::set<std::string> hosts_of(const Capture& capture) {
+std::set<int32_t> lost_ranks(const Capture& capture) {
+  std::set<int32_t> ranks;
+  for (const RankCapture& rank : capture.ranks)
+    if (rank.threads.empty()) ranks.insert(rank.rank);
+  return ranks;
+}
+
+/// Of a rank that was lost in either capture there is nothing to compare.
+std::set<std::string> hosts_of(const Capture& capture, const Capture& other) {
+  const std::set<int32_t> lost = lost_ranks(capture), lost_by_other = lost_ranks(other);
   std::set<std::string> hosts;
-  for (const RankCapture& rank : capture.ranks) hosts.insert(rank.host);
+  for (const RankCapture& rank : capture.ranks)
+    if (!lost.contains(rank.rank) && !lost_by_other.contains(rank.rank)) hosts.insert(rank.host);
   return hosts;
 }
 
@@ -120,8 +132,8 @@ std::string joined(const std::set<std::string>& names) {
 void warn_of_machine(const Capture& before, const Capture& after, std::vector<std::string>& warnings) {
   if (before.info.version != after.info.version)
     warnings.push_back("Ferry's version differs: " + before.info.version + ", then " + after.info.version);
-  if (hosts_of(before) != hosts_of(after))
-    warnings.push_back("hosts differ: " + joined(hosts_of(before)) + ", then " + joined(hosts_of(after)));
+  const std::set<std::string> first = hosts_of(before, after), second = hosts_of(after, before);
+  if (first != second) warnings.push_back("hosts differ: " + joined(first) + ", then " + joined(second));
   const auto warn_of_roof = [&](const char* does, double share) {
     if (share != 0)
       warnings.push_back(std::string("the machine itself ") + does + " " + share_text(share) + " in the second capture");
@@ -145,6 +157,28 @@ void warn_of_selection(const CaptureInfo& info, const char* which, std::vector<s
   if (num_steps == 0) return;
   warnings.push_back(std::string("the ") + which + " capture is a selection, " + std::to_string(num_steps) +
                      " kept steps of an archive: how long all steps took it does not tell");
+}
+
+/// Steps without a worker, or beside one that is late, are not what the options alone make of them.
+void warn_of_workers(const ReportInput& input, const char* which, std::vector<std::string>& warnings) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::string> what;
+  int64_t ns = 0;
+  for (const Incident& incident : find_incidents(input.timeline, find_worker_history(input))) {
+    if (std::ranges::none_of(incident.parts, [](const Incident::Part& part) { return part.rank >= 0; })) continue;
+    ns += incident.when.end - incident.when.begin;
+    for (const Incident::Part& part : incident.parts) {
+      if (std::ranges::find(what, what_happened(part)) == what.end()) what.push_back(what_happened(part));
+    }
+  }
+  if (what.empty()) return;
+  std::string text = std::string("in the ") + which + " capture ";
+  for (std::size_t i = 0; i < std::min(kNamed, what.size()); ++i) text += (i == 0 ? "" : ", ") + what[i];
+  if (what.size() > kNamed) text += " and " + std::to_string(what.size() - kNamed) + " more";
+  char times[64];
+  std::snprintf(times, sizeof times, ": that took %.2f of its %.2f s", static_cast<double>(ns) / 1e9,
+                static_cast<double>(input.timeline.end_ns - input.timeline.begin_ns) / 1e9);
+  warnings.push_back(text + times);
 }
 
 }  // namespace
@@ -171,6 +205,8 @@ std::vector<std::string> check_same_work(const ReportInput& before, const Report
   check_work(before, after, warnings);
   if (is_one_capture(before.capture, after.capture)) warnings.emplace_back("both are the same capture");
   warn_of_machine(before.capture, after.capture, warnings);
+  warn_of_workers(before, "first", warnings);
+  warn_of_workers(after, "second", warnings);
   std::ranges::move(selection_warnings(before.capture.info, after.capture.info), std::back_inserter(warnings));
   for (const OptionChange& change : find_option_changes(before.capture.info, after.capture.info)) {
     if (is_workload_option(change.option))

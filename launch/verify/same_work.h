@@ -9,7 +9,7 @@ namespace ferry {
 
 /// Refuses captures whose times mean different things: of other models, of other commands, of prompts of other lengths. Throws
 /// Error{kInvalidArgument}, a line that names what differs. Returns what makes a comparison weaker, a line each: other
-/// versions, hosts, lengths of answers, machines that are not as fast.
+/// versions, hosts, lengths of answers, machines that are not as fast, workers that were late, lost or new.
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after);
 
 /// By how much the machine itself was another one in the second capture, by what runs measured of it: the most that a roof

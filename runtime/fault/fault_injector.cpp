@@ -14,13 +14,13 @@ namespace {
 using Kind = PlannedFault::Kind;
 
 /// A child wakes this process: it holds none of its descriptors, or links would seem to live when this process has died.
-void stop_for(std::chrono::milliseconds time) {
+void stop_for(std::chrono::microseconds time) {
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return;
   if (child == 0) {
     close_range(0, ~0U, 0);
-    const timespec pause{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
+    const timespec pause{.tv_sec = time.count() / 1'000'000, .tv_nsec = time.count() % 1'000'000 * 1000};
     nanosleep(&pause, nullptr);
     kill(parent, SIGCONT);
     _exit(0);
@@ -79,13 +79,12 @@ void FaultInjector::begin_step(int64_t step) {
 
 std::chrono::nanoseconds FaultInjector::end_work(std::chrono::nanoseconds time) {
   using std::chrono::nanoseconds;
-  double factor = 1;
+  nanoseconds more{0};
   {
     const std::scoped_lock lock(mutex_);
-    factor = factor_;
+    more = more_ + std::chrono::duration_cast<nanoseconds>(time * (factor_ - 1));
   }
-  if (factor <= 1) return nanoseconds(0);
-  const nanoseconds more = std::chrono::duration_cast<nanoseconds>(time * (factor - 1));
+  if (more <= nanoseconds(0)) return nanoseconds(0);
   std::this_thread::sleep_for(more);
   return more;
 }
@@ -103,7 +102,7 @@ void FaultInjector::happen(const PlannedFault& fault) {
       break;
     case Kind::kStop:
       std::fprintf(stderr, "ferry: --fault stops rank %d for %.1f s\n", fault.rank.value,
-                   static_cast<double>(fault.duration.count()) * 1e-3);
+                   static_cast<double>(fault.duration.count()) * 1e-6);
       stop_for(fault.duration);
       break;
     case Kind::kCut: {
@@ -115,6 +114,7 @@ void FaultInjector::happen(const PlannedFault& fault) {
     case Kind::kSlow: {
       const std::scoped_lock lock(mutex_);
       factor_ = fault.factor;
+      more_ = fault.duration;
       break;
     }
   }

@@ -36,6 +36,7 @@ class FaultInjector {
   std::condition_variable wake_;
   bool is_over_ = false;
   double factor_ = 1;
+  std::chrono::nanoseconds more_{0};  // that each time takes beside it
   std::vector<Rank> cuts_;
   std::thread thread_;  // of faults by time
 };

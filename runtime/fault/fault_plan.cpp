@@ -1,5 +1,6 @@
 #include "runtime/fault/fault_plan.h"
 
+#include <cmath>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -11,7 +12,8 @@ namespace {
 using Kind = PlannedFault::Kind;
 
 constexpr const char* kForms =
-    "kill:RANK@WHEN, stop:RANK@WHEN+SECONDSs, cut:0-RANK@WHEN or slow:RANKxFACTOR[@WHEN], where WHEN is step=N or SECONDSs";
+    "kill:RANK@WHEN, stop:RANK@WHEN+SECONDSs, cut:0-RANK@WHEN, slow:RANKxFACTOR[@WHEN] or slow:RANK+SECONDSs[@WHEN], where "
+    "WHEN is step=N or SECONDSs";
 constexpr int32_t kMostRank = 1 << 16;
 constexpr double kMostSeconds = 1e6, kMostFactor = 1000;
 
@@ -28,11 +30,11 @@ std::string_view take_until(std::string_view& text, char mark) {
 }
 
 /// "3.5s".
-std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
+std::optional<std::chrono::microseconds> parse_seconds(std::string_view text) {
   if (!text.ends_with('s')) return std::nullopt;
   const auto seconds = parse_number<double>(std::string(text.substr(0, text.size() - 1)));
   if (!seconds || !(*seconds >= 0 && *seconds <= kMostSeconds)) return std::nullopt;
-  return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1e3));
+  return std::chrono::microseconds(std::llround(*seconds * 1e6));
 }
 
 /// What stands behind the @.
@@ -51,6 +53,23 @@ Rank parse_rank(std::string_view text, std::string_view piece) {
   const auto rank = parse_number<int32_t>(std::string(text));
   if (!rank || *rank < 0 || *rank > kMostRank) refuse_piece(piece);
   return Rank{*rank};
+}
+
+/// "RANKxFACTOR" or "RANK+SECONDSs"; returns the rank.
+std::string_view parse_slowness(std::string_view text, std::string_view piece, PlannedFault& fault) {
+  std::string_view rest = text;
+  if (text.find('+') != std::string_view::npos) {
+    const std::string_view rank = take_until(rest, '+');
+    const auto more = parse_seconds(rest);
+    if (!more) refuse_piece(piece);
+    fault.duration = *more;
+    return rank;
+  }
+  const std::string_view rank = take_until(rest, 'x');
+  const auto factor = parse_number<double>(std::string(rest));
+  if (!factor || !(*factor >= 1 && *factor <= kMostFactor)) refuse_piece(piece);
+  fault.factor = *factor;
+  return rank;
 }
 
 PlannedFault parse_fault(std::string_view piece) {
@@ -72,11 +91,7 @@ PlannedFault parse_fault(std::string_view piece) {
     if (take_until(who, '-') != "0") refuse_piece(piece);
   } else if (name == "slow") {
     fault.kind = Kind::kSlow;
-    const std::string_view rank = take_until(who, 'x');
-    const auto factor = parse_number<double>(std::string(who));
-    if (!factor || !(*factor >= 1 && *factor <= kMostFactor)) refuse_piece(piece);
-    fault.factor = *factor;
-    who = rank;
+    who = parse_slowness(who, piece, fault);
   } else {
     refuse_piece(piece);
   }

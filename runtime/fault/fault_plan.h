@@ -14,6 +14,7 @@
 //   stop:RANK@WHEN+SECONDSs     it is stopped (SIGSTOP), and goes on after so long
 //   cut:0-RANK@WHEN             the link between the coordinator and it breaks
 //   slow:RANKxFACTOR[@WHEN]     it takes so many times as long for experts' rows, from then on
+//   slow:RANK+SECONDSs[@WHEN]   it takes so much longer for them, each time, whatever else the machine does
 //
 // where WHEN is step=N, the coordinator's step as captures count it, or 3.5s after the rank has begun to work.
 
@@ -24,8 +25,8 @@ struct PlannedFault {
   Kind kind = Kind::kKill;
   Rank rank{0};                                   // whom it happens to; of a cut the worker
   std::optional<int64_t> step;                    // when: before this step
-  std::optional<std::chrono::milliseconds> time;  // or so long after the start; neither: from the start on
-  std::chrono::milliseconds duration{0};          // of a stop
+  std::optional<std::chrono::microseconds> time;  // or so long after the start; neither: from the start on
+  std::chrono::microseconds duration{0};          // of a stop, and what a slow rank takes longer
   double factor = 1;                              // of a slow rank
 };
 

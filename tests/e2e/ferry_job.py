@@ -243,8 +243,9 @@ def ids_request(ids, **sampling):
 
 def pace(*workers):
     """Arguments with which workers sleep for most of a step, some milliseconds of the demo model: for streams that are to outlast
-    what a test does to them. Faster ones keep a client on a busy machine from doing anything but reading them."""
-    return ("--fault", ",".join(f"slow:{rank}x16" for rank in workers))
+    what a test does to them. Faster ones keep a client on a busy machine from doing anything but reading them. They sleep as long
+    each time: a worker that takes a number of times as long makes seconds of what a busy machine holds it up, and is suspected."""
+    return ("--fault", ",".join(f"slow:{rank}+0.002s" for rank in workers))
 
 
 def endless_request(seed=1, max_tokens=8000, request_id=""):

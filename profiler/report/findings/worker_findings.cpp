@@ -19,17 +19,6 @@ namespace {
 
 double in_ms(double ns) { return ns / 1e6; }
 
-std::string one_part(const Incident::Part& part) {
-  switch (part.cause) {
-    case IncidentCause::kLost: return format("rank %d was lost", part.rank);
-    case IncidentCause::kLate: return format("rank %d was late and suspected", part.rank);
-    case IncidentCause::kLeft: return format("rank %d left", part.rank);
-    case IncidentCause::kJoined: return format("rank %d joined", part.rank);
-    case IncidentCause::kMoved: return "experts moved for balance";
-  }
-  return "";
-}
-
 const char* incident_kind(IncidentCause cause) {
   switch (cause) {
     case IncidentCause::kLost: return "worker_lost";
@@ -46,7 +35,7 @@ std::string head(const Timeline& timeline, const Incident& incident) {
   constexpr std::size_t kNamed = 4;
   std::string text;
   for (std::size_t p = 0; p < std::min(kNamed, incident.parts.size()); ++p)
-    text += (p == 0 ? "" : ", ") + one_part(incident.parts[p]);
+    text += (p == 0 ? "" : ", ") + what_happened(incident.parts[p]);
   if (incident.parts.size() > kNamed) text += format(" and %zu more", incident.parts.size() - kNamed);
   text.front() = static_cast<char>(text.front() - (text.front() >= 'a' ? 'a' - 'A' : 0));
   const double seconds = static_cast<double>(incident.when.end - incident.when.begin) / 1e9;

@@ -130,6 +130,18 @@ std::vector<Incident> IncidentFinder::merge() {
 
 }  // namespace
 
+std::string what_happened(const Incident::Part& part) {
+  const std::string rank = "rank " + std::to_string(part.rank);
+  switch (part.cause) {
+    case IncidentCause::kLost: return rank + " was lost";
+    case IncidentCause::kLate: return rank + " was late and suspected";
+    case IncidentCause::kLeft: return rank + " left";
+    case IncidentCause::kJoined: return rank + " joined";
+    case IncidentCause::kMoved: return "experts moved for balance";
+  }
+  return "";
+}
+
 std::vector<Incident> find_incidents(const Timeline& timeline, const WorkerHistory& history) {
   IncidentFinder finder(timeline);
   for (const WorkerEvent& event : history.events) finder.take(event);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "profiler/report/incidents/worker_history.h"
@@ -30,6 +31,9 @@ struct Incident {
   std::size_t first_step = 0, last_step = 0;  // [first, last) of timeline.steps that it touches
   bool is_open = false;                       // it is not over when the capture ends
 };
+
+/// "rank 2 was late and suspected".
+std::string what_happened(const Incident::Part& part);
 
 /// By time. None where no worker comes to stand otherwise and no expert moves; one that only takes its seat is none.
 std::vector<Incident> find_incidents(const Timeline& timeline, const WorkerHistory& history);

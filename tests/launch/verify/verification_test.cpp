@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/worker_state.h"
 #include "tests/launch/verify/made_runs.h"
 
 namespace ferry {
@@ -290,6 +291,27 @@ TEST(VerificationTest, OtherMachinesAndSeveralChangesAreSaid) {
   EXPECT_TRUE(warns_of("host-0, host-1, then elsewhere, host-0"));
   EXPECT_TRUE(warns_of("2 options differ"));
   EXPECT_EQ(warnings.size(), 4U);
+}
+
+TEST(VerificationTest, WorkersThatWereInTroubleAreSaid) {
+  const Capture before = make_run_of_steps({.command = kBefore, .step_us = alternating(32, 1000)});
+  Capture after = make_run_of_steps({.command = kAfter, .step_us = alternating(32, 1000)});
+  const auto change = [&](uint64_t ms, WorkerState from, WorkerState to) {
+    const uint64_t at = 1'000'000 * ms;
+    after.ranks[0].threads[0].records.push_back(
+        {.begin = at, .end = at, .zone = Zone::kWorkerChange, .a = static_cast<uint32_t>(to), .b = 1});
+    after.info.worker_changes.push_back(
+        {.ticks = at, .rank = 1, .from = worker_state_name(from), .to = worker_state_name(to), .reason = "because"});
+  };
+  change(4, WorkerState::kHealthy, WorkerState::kSuspect);
+  change(20, WorkerState::kSuspect, WorkerState::kMasked);
+  after.ranks[1].threads.clear();
+  after.ranks[1].host = "(lost)";
+  const std::vector<std::string> warnings = verify(ReportInput(before), ReportInput(after), {}).warnings;
+  ASSERT_EQ(warnings.size(), 1U) << "a host that is not known is no other host";
+  EXPECT_TRUE(warnings[0].starts_with(
+      "in the second capture rank 1 was lost, rank 1 was late and suspected: that took 0.03 of its 0.03 s"))
+      << warnings[0];
 }
 
 TEST(VerificationTest, KeptStepsOfAnArchiveAreSaid) {

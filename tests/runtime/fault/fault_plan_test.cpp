@@ -18,8 +18,8 @@ using Kind = PlannedFault::Kind;
 
 TEST(FaultPlan, IsReadPieceByPiece) {
   const std::vector<PlannedFault> plan =
-      parse_fault_plan("kill:2@step=100, stop:1@3s+5.5s,cut:0-3@step=0 ,slow:4x2.5,slow:5x3@1s");
-  ASSERT_EQ(plan.size(), 5U);
+      parse_fault_plan("kill:2@step=100, stop:1@3s+5.5s,cut:0-3@step=0 ,slow:4x2.5,slow:5x3@1s,slow:6+0.02s@step=4");
+  ASSERT_EQ(plan.size(), 6U);
   EXPECT_EQ(plan[0].kind, Kind::kKill);
   EXPECT_EQ(plan[0].rank, Rank{2});
   EXPECT_EQ(plan[0].step, 100);
@@ -33,6 +33,10 @@ TEST(FaultPlan, IsReadPieceByPiece) {
   EXPECT_EQ(plan[3].factor, 2.5);
   EXPECT_FALSE(plan[3].step || plan[3].time) << "from the start";
   EXPECT_EQ(plan[4].time, seconds(1));
+  EXPECT_EQ(plan[5].rank, Rank{6});
+  EXPECT_EQ(plan[5].duration, milliseconds(20));
+  EXPECT_EQ(plan[5].factor, 1);
+  EXPECT_EQ(plan[5].step, 4);
 }
 
 TEST(FaultPlan, RefusesWhatIsNoneAndNamesIt) {
@@ -58,6 +62,11 @@ TEST(FaultPlan, RefusesWhatIsNoneAndNamesIt) {
                            "slow:1x0.5",
                            "slow:1x1001",
                            "slow:1x2@",
+                           "slow:1+",
+                           "slow:1+2",
+                           "slow:+2s",
+                           "slow:1+-2s",
+                           "slow:1x2+2s",
                            "burn:1@1s",
                            "kill:1@nans",
                            "kill:1@1s,",
@@ -83,6 +92,18 @@ TEST(FaultInjector, CutsAreTheCoordinatorsEachOnceAndNotBeforeTheirStep) {
   EXPECT_TRUE(coordinator.take_cuts().empty());
   worker.begin_step(9);
   EXPECT_TRUE(worker.take_cuts().empty());
+}
+
+TEST(FaultInjector, ASlowRankTakesLongerByWhatItWorkedOrByAsMuchEachTime) {
+  FaultInjector by_factor(parse_fault_plan("slow:1x3"), Rank{1}), by_time(parse_fault_plan("slow:1+0.002s@step=2"), Rank{1});
+  EXPECT_EQ(by_factor.end_work(milliseconds(2)), milliseconds(4));
+  EXPECT_EQ(by_time.end_work(milliseconds(7)), milliseconds(0)) << "not yet";
+  by_time.begin_step(2);
+  for (const milliseconds worked : {milliseconds(0), milliseconds(7)}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(by_time.end_work(worked), milliseconds(2));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(2));
+  }
 }
 
 TEST(FaultInjector, KillsTheRankThatIsNamedAndNoOther) {
