@@ -106,12 +106,12 @@ class CoordinatorsTest(ferry_job.JobTest):
         self.assertEqual(job.ranks(), {})
 
     def test_a_job_that_is_told_to_leave_answers_first(self):
-        job, _ = self.start(*PACE)
+        job, _ = self.start(*PACE, "--drain-timeout", "120")
         expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
         calls = self.open_calls(job, 4, max_tokens=LONG)
         job.terminate()
         self.assert_all_equal(calls, expected)
-        self.assertEqual(job.wait(60), 0)
+        self.assertEqual(job.wait(150), 0)
 
     def test_a_job_that_is_told_to_leave_while_it_starts_leaves_in_order(self):
         """At any moment from the first coordinator's first one on: it waits until its ranks know each other, and all go well."""

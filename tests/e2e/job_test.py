@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import ferry_job
-from ferry_job import FERRY, ROOT, OpenCall, endless_request, wait_until
+from ferry_job import FERRY, ROOT, OpenCall, endless_request, pace, wait_until
 from sockets import connect, listeners
 
 PEER_TIMEOUT = 4.0
@@ -106,7 +106,7 @@ class ListenOnTest(unittest.TestCase):
 
 class StoppedWorkerTest(ferry_job.JobTest):
     def test_a_stopped_worker_ends_the_job(self):
-        job = self.start("--peer-timeout", str(PEER_TIMEOUT), ranks=3, transport="mpi")
+        job = self.start("--peer-timeout", str(PEER_TIMEOUT), *pace(1, 2), ranks=3, transport="mpi")
         call = OpenCall(job, endless_request())
         self.assertTrue(call.wait_for_token(), call.error)
         os.kill(job.ranks()[2], signal.SIGSTOP)

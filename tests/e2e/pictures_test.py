@@ -213,11 +213,11 @@ class PictureStreamsTest(ferry_job.JobTest):
         """29 moments of 1024 patches take the tower several slices, and their prompt is one step."""
         steps = ("--prefill-chunk", "8128", "--token-budget", "8300")
         job = self.start("--speculate", "0", "--picture-tokens", "256", *steps, ranks=1)
+        request = parts_request([drawn(512, 512, seed) for seed in range(58)], "Describe the picture.", max_tokens=1)
         text = OpenCall(job, endless_request())
         self.addCleanup(text.cancel)
         self.assertTrue(text.wait_for_token(), text.error)
-        video = [drawn(512, 512, seed) for seed in range(58)]
-        call = OpenCall(job, parts_request(video, "Describe the picture.", max_tokens=1))
+        call = OpenCall(job, request)
         self.assertTrue(wait_until(lambda: self.load(job).running_requests == 2 or call.ended_at is not None, 60))
         began = len(text.token_ids)
         self.assertTrue(call.wait())

@@ -7,7 +7,7 @@ import tempfile
 import ferry_job
 import grpc
 from demo_with_bos import demo_with_bos
-from ferry_job import OpenCall, endless_request, ids_request, pb, text_request, wait_until
+from ferry_job import OpenCall, endless_request, ids_request, pace, pb, text_request, wait_until
 
 CONFIG = json.loads((ferry_job.DEMO / "config.json").read_text())["text_config"]
 
@@ -15,7 +15,7 @@ CONFIG = json.loads((ferry_job.DEMO / "config.json").read_text())["text_config"]
 class ServiceTest(ferry_job.JobTest):
     @classmethod
     def setUpClass(cls):
-        cls.job = ferry_job.Job(ranks=3)
+        cls.job = ferry_job.Job(*pace(1, 2), ranks=3)
         cls.addClassCleanup(cls.job.kill)
         cls.addClassCleanup(cls.job.channel.close)
 
@@ -227,7 +227,7 @@ class ServiceTest(ferry_job.JobTest):
 
 class QueueTest(ferry_job.JobTest):
     def test_overflow(self):
-        job = self.start("--max-seqs", "1", "--max-waiting", "2", ranks=1)
+        job = self.start("--max-seqs", "1", "--max-waiting", "2", *pace(1), ranks=2)
         running = OpenCall(job, endless_request(seed=0))
         self.assertTrue(running.wait_for_token())
         load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)

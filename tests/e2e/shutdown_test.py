@@ -7,7 +7,7 @@ import time
 import ferry_job
 import grpc
 import pictures
-from ferry_job import OpenCall, endless_request, pb, wait_until
+from ferry_job import OpenCall, endless_request, pace, pb, wait_until
 
 NUM_CALLS = 6
 NOTICE_SECONDS = 2.0  # from the loss of a worker to the end of every open stream
@@ -116,7 +116,7 @@ class LossTest(ferry_job.JobTest):
     """Over a group that is of no use any more once a rank is lost."""
 
     def check_worker_loss(self, transport, victim):
-        job = self.start(ranks=3, transport=transport)
+        job = self.start(*pace(1, 2), ranks=3, transport=transport)
         calls = [OpenCall(job, endless_request(seed=i)) for i in range(NUM_CALLS)]
         for call in calls:
             self.assertTrue(call.wait_for_token(), call.error)
@@ -145,7 +145,7 @@ class LossTest(ferry_job.JobTest):
         self.assert_no_ranks_left(job, 1)
 
     def check_coordinator_loss(self, transport):
-        job = self.start(ranks=3, transport=transport)
+        job = self.start(*pace(1, 2), ranks=3, transport=transport)
         call = OpenCall(job, endless_request())
         self.assertTrue(call.wait_for_token(), call.error)
         job.kill_rank(0)
@@ -156,7 +156,7 @@ class LossTest(ferry_job.JobTest):
 
     def check_frozen_worker(self, transport, victim):
         """A worker that is there but silent: only the deadline of a step can tell."""
-        job = self.start("--peer-timeout", "1", ranks=3, transport=transport)
+        job = self.start("--peer-timeout", "1", *pace(1, 2), ranks=3, transport=transport)
         call = OpenCall(job, endless_request())
         self.assertTrue(call.wait_for_token(), call.error)
         os.kill(job.ranks()[victim], signal.SIGSTOP)

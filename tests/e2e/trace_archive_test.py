@@ -123,7 +123,7 @@ class ArchiveTest(ferry_job.JobTest):
         self.assertEqual(len(call.token_ids), 400)
 
     def test_a_stopped_rank_is_kept_though_it_was_nobodys_turn(self):
-        job = self.serve(1_000_000_000, "--speculate", "0", ranks=3)
+        job = self.serve(1_000_000_000, "--speculate", "0", *pace(1, 2), ranks=3)
         call = OpenCall(job, endless_request(max_tokens=8000))
         self.assertTrue(wait_until(lambda: len(call.token_ids) > 200, 60), call.error)  # what steps usually take is known
         victim = job.ranks()[2]

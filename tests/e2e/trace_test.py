@@ -346,7 +346,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
 
     def check_loss(self, is_capturing):
-        job = self.serve(transport="gloo")
+        job = self.serve(*pace(1, 2), transport="gloo")
         call = OpenCall(job, endless_request())
         self.assertTrue(call.wait_for_token(), call.error)
         if is_capturing:
