@@ -127,9 +127,11 @@ class ArchiveTest(ferry_job.JobTest):
         call = OpenCall(job, endless_request(max_tokens=8000))
         self.assertTrue(wait_until(lambda: len(call.token_ids) > 200, 60), call.error)  # what steps usually take is known
         victim = job.ranks()[2]
-        os.kill(victim, signal.SIGSTOP)
-        time.sleep(0.3)
-        os.kill(victim, signal.SIGCONT)
+
+        def stop():
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(victim, signal.SIGCONT)
 
         def kept():  # on a busy machine others may be long, too
             return [step for step in self.ask("--last", "1h")[1] if step["why"] in ("stopped", "long") and float(step["ms"]) > 200]
@@ -138,7 +140,12 @@ class ArchiveTest(ferry_job.JobTest):
             _, steps, answer = self.ask("--at", step["time"][:19].replace(" ", "T"), "--phase", "decode", "--slowest", "1")
             return steps[0]["why"] in ("stopped", "long") and any(f["kind"] == "stopped" and f["rank"] == 2 for f in answer["findings"])
 
-        self.assertTrue(wait_until(lambda: any(map(is_told, kept())), 30), (kept(), job.log()))
+        for _ in range(4):  # where a host pauses this machine for longer, other steps are the long ones
+            stop()
+            if wait_until(lambda: any(map(is_told, kept())), 15):
+                break
+        else:
+            self.fail((kept(), job.log()))
         call.cancel()
 
     def test_the_bound_holds_and_a_kill_in_the_middle_costs_no_segment(self):
