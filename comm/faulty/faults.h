@@ -33,6 +33,16 @@ struct Fault {
   uint64_t choice = 0;                   // which bit, which end, which rank, how slow
 };
 
+/// How much longer than usual a rank takes for its work.
+struct Slowness {
+  double factor = 1;
+  std::chrono::nanoseconds delay{0};  // beside it, each time
+
+  std::chrono::nanoseconds of(std::chrono::nanoseconds work) const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(factor * work) + delay;
+  }
+};
+
 /// The network's weather in one run.
 struct Faults {
   std::chrono::nanoseconds min_delay{0}, max_delay{0};  // of every message

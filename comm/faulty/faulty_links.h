@@ -42,8 +42,8 @@ class FaultyLinks {
   /// What is not known here of the messages that are carried.
   struct Wire {
     std::function<Role(std::span<const std::byte> message, int tag)> role_of;
-    /// How long a sender has worked for a message, told so in it: its real time must not be seen. `slowness`: times as long.
-    std::function<Duration(std::span<std::byte> message, int tag, double slowness)> work;
+    /// How long a sender has worked for a message, told so in it: its real time must not be seen.
+    std::function<Duration(std::span<std::byte> message, int tag, const Slowness& slowness)> work;
     /// A planted bug: changes messages that go from one rank to another. May be empty.
     std::function<void(std::span<std::byte> message, int tag, Rank from, Rank to)> spoil;
     /// Likewise: whether a message is to vanish though its link goes on. May be empty.

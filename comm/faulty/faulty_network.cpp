@@ -205,7 +205,14 @@ void FaultyNetwork::stop(const Fault& fault, Rank rank) {
 void FaultyNetwork::slow(Rank rank, double factor) {
   log("rank " + name_of(rank) + " takes " + std::to_string(factor) + " times as long");
   touch(rank);
-  ranks_[idx(rank)].slowness = factor;
+  ranks_[idx(rank)].slowness.factor = factor;
+}
+
+void FaultyNetwork::delay_work(Rank rank, VirtualTime::Duration delay) {
+  note_fault({.kind = FaultKind::kSlow, .duration = delay}, rank, rank);
+  log("rank " + name_of(rank) + " takes " + std::to_string(delay.count()) + " ns longer");
+  touch(rank);
+  ranks_[idx(rank)].slowness.delay = delay;
 }
 
 void FaultyNetwork::kill(Rank rank) {

@@ -66,6 +66,8 @@ class FaultyNetwork {
 
   // Faults that do not wait for a message; as if one that is drawn had happened.
   void strike(FaultKind kind, Rank rank, VirtualTime::Duration duration = {}, double factor = 1);
+  /// Over links alone: each work of the rank takes so much longer, from now on.
+  void delay_work(Rank rank, VirtualTime::Duration delay);
   void cut_between(Rank a, Rank b);
   /// Every message from now on is dropped with this probability.
   void set_drop_rate(double rate) { drop_rate_ = rate; }
@@ -112,7 +114,7 @@ class FaultyNetwork {
     bool is_lost = false;
     bool is_killed = false;
     bool is_touched = false;
-    double slowness = 1;
+    Slowness slowness;
   };
   /// A message under way, and what befalls it.
   struct Shipment {
@@ -149,7 +151,7 @@ class FaultyNetwork {
   void kill(Rank rank);
   void slow(Rank rank, double factor);
   void enter(Rank rank, FaultyHub* hub) { ranks_[idx(rank)].hub = hub; }
-  double slowness(Rank rank) const { return ranks_[idx(rank)].slowness; }
+  const Slowness& slowness(Rank rank) const { return ranks_[idx(rank)].slowness; }
   Deadline dead_until(Rank from, Rank to) const { return dead_until_[link(from, to)]; }
   void tell_loss(Rank watcher, Rank lost, const std::string& reason, VirtualTime::Duration after);
   void touch(Rank rank) { ranks_[idx(rank)].is_touched = true; }

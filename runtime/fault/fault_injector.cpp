@@ -82,7 +82,7 @@ std::chrono::nanoseconds FaultInjector::end_work(std::chrono::nanoseconds time) 
   nanoseconds more{0};
   {
     const std::scoped_lock lock(mutex_);
-    more = more_ + std::chrono::duration_cast<nanoseconds>(time * (factor_ - 1));
+    more = delay_ + std::chrono::duration_cast<nanoseconds>(time * (factor_ - 1));
   }
   if (more <= nanoseconds(0)) return nanoseconds(0);
   std::this_thread::sleep_for(more);
@@ -114,7 +114,11 @@ void FaultInjector::happen(const PlannedFault& fault) {
     case Kind::kSlow: {
       const std::scoped_lock lock(mutex_);
       factor_ = fault.factor;
-      more_ = fault.duration;
+      break;
+    }
+    case Kind::kDelay: {
+      const std::scoped_lock lock(mutex_);
+      delay_ = fault.duration;
       break;
     }
   }

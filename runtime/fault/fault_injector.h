@@ -36,7 +36,7 @@ class FaultInjector {
   std::condition_variable wake_;
   bool is_over_ = false;
   double factor_ = 1;
-  std::chrono::nanoseconds more_{0};  // that each time takes beside it
+  std::chrono::nanoseconds delay_{0};
   std::vector<Rank> cuts_;
   std::thread thread_;  // of faults by time
 };

@@ -62,9 +62,11 @@ std::string_view parse_slowness(std::string_view text, std::string_view piece, P
     const std::string_view rank = take_until(rest, '+');
     const auto more = parse_seconds(rest);
     if (!more) refuse_piece(piece);
+    fault.kind = Kind::kDelay;
     fault.duration = *more;
     return rank;
   }
+  fault.kind = Kind::kSlow;
   const std::string_view rank = take_until(rest, 'x');
   const auto factor = parse_number<double>(std::string(rest));
   if (!factor || !(*factor >= 1 && *factor <= kMostFactor)) refuse_piece(piece);
@@ -90,13 +92,12 @@ PlannedFault parse_fault(std::string_view piece) {
     fault.kind = Kind::kCut;
     if (take_until(who, '-') != "0") refuse_piece(piece);
   } else if (name == "slow") {
-    fault.kind = Kind::kSlow;
     who = parse_slowness(who, piece, fault);
   } else {
     refuse_piece(piece);
   }
   fault.rank = parse_rank(who, piece);
-  if (has_when || fault.kind != Kind::kSlow) parse_when(when, piece, fault);
+  if (has_when || name != "slow") parse_when(when, piece, fault);
   if (fault.kind == Kind::kCut && fault.rank == Rank{0}) refuse_piece(piece);
   return fault;
 }

@@ -21,12 +21,12 @@
 namespace ferry {
 
 struct PlannedFault {
-  enum class Kind : uint8_t { kKill, kStop, kCut, kSlow };
+  enum class Kind : uint8_t { kKill, kStop, kCut, kSlow, kDelay };
   Kind kind = Kind::kKill;
   Rank rank{0};                                   // whom it happens to; of a cut the worker
   std::optional<int64_t> step;                    // when: before this step
   std::optional<std::chrono::microseconds> time;  // or so long after the start; neither: from the start on
-  std::chrono::microseconds duration{0};          // of a stop, and what a slow rank takes longer
+  std::chrono::microseconds duration{0};          // of a stop, or of a delay
   double factor = 1;                              // of a slow rank
 };
 

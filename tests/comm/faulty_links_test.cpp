@@ -58,7 +58,7 @@ LinkedRun play_linked(const Faults& faults, const std::function<void(LinkedRank&
   VirtualTime time(threads, 2, seed, std::chrono::hours(100));
   FaultyNetwork network(time, 2, faults, seed, {.guarded_bytes = {}, .has_fixed_size = [](int) { return true; }}, log);
   const FaultyLinks::Wire wire{.role_of = [](auto, int) { return FaultyLinks::Role::kOther; },
-                               .work = [](auto, int, double) { return FaultyLinks::Duration(0); },
+                               .work = [](auto, int, const Slowness&) { return FaultyLinks::Duration(0); },
                                .spoil = {},
                                .loses = {}};
   FaultyLinks links(network, other_wire == nullptr ? wire : *other_wire);
@@ -218,7 +218,7 @@ TEST(FaultyLinks, WhoGivesUpSaysForHowLongItHasWaited) {
   const FaultyLinks::Wire wire{
       .role_of = [](std::span<const std::byte>,
                     int tag) { return tag == kTag ? FaultyLinks::Role::kQuestion : FaultyLinks::Role::kAnswer; },
-      .work = [](auto, int, double) { return FaultyLinks::Duration(0); },
+      .work = [](auto, int, const Slowness&) { return FaultyLinks::Duration(0); },
       .spoil = {},
       .loses = {}};
   const LinkedRun run = play_linked(

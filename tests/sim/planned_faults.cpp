@@ -65,6 +65,7 @@ void PlannedFaults::happen(const PlannedFault& fault) {
     case Kind::kKill: return network_.strike(FaultKind::kKill, fault.rank);
     case Kind::kStop: return network_.strike(FaultKind::kStop, fault.rank, fault.duration);
     case Kind::kSlow: return network_.strike(FaultKind::kSlow, fault.rank, {}, fault.factor);
+    case Kind::kDelay: return network_.delay_work(fault.rank, fault.duration);
     case Kind::kCut: return network_.cut_between(Rank{0}, fault.rank);
   }
 }

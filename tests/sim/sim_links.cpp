@@ -33,10 +33,10 @@ Role role_of(std::span<const std::byte> message, int tag) {
   return header->kind == WireKind::kLeave ? Role::kFarewell : Role::kOther;
 }
 
-FaultyLinks::Duration work(std::span<std::byte> message, int tag, double slowness) {
+FaultyLinks::Duration work(std::span<std::byte> message, int tag, const Slowness& slowness) {
   std::optional<WireHeader> header = header_of(message, tag);
   if (!header || tag != kReplyTag) return {};
-  const auto time = std::chrono::duration_cast<FaultyLinks::Duration>(slowness * (kWork + header->num_rows * kWorkPerRow));
+  const FaultyLinks::Duration time = slowness.of(kWork + header->num_rows * kWorkPerRow);
   header->compute_ns = time.count();
   std::memcpy(message.data(), &*header, sizeof *header);
   return time;

@@ -35,7 +35,7 @@ TEST(FaultPlan, IsReadPieceByPiece) {
   EXPECT_EQ(plan[4].time, seconds(1));
   EXPECT_EQ(plan[5].rank, Rank{6});
   EXPECT_EQ(plan[5].duration, milliseconds(20));
-  EXPECT_EQ(plan[5].factor, 1);
+  EXPECT_EQ(plan[5].kind, Kind::kDelay);
   EXPECT_EQ(plan[5].step, 4);
 }
 
@@ -99,6 +99,8 @@ TEST(FaultInjector, ASlowRankTakesLongerByWhatItWorkedOrByAsMuchEachTime) {
   EXPECT_EQ(by_factor.end_work(milliseconds(2)), milliseconds(4));
   EXPECT_EQ(by_time.end_work(milliseconds(7)), milliseconds(0)) << "not yet";
   by_time.begin_step(2);
+  FaultInjector both(parse_fault_plan("slow:1+0.001s,slow:1x2"), Rank{1});
+  EXPECT_EQ(both.end_work(milliseconds(3)), milliseconds(4));
   for (const milliseconds worked : {milliseconds(0), milliseconds(7)}) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(by_time.end_work(worked), milliseconds(2));
