@@ -10,11 +10,21 @@ case "${1:-}" in
 esac
 cd "$(dirname "$0")/.."
 
-launch/setup.sh --no-build
-echo "demo: building ferry in build/release"
-cmake --preset release >/dev/null
-cmake --build --preset release -j 2 --target ferry
 ferry=build/release/launch/ferry
+
+# build_ferry [CMAKE OPTION...]: the program alone, without tests.
+build_ferry() {
+  cmake --preset release -DFERRY_BUILD_TESTS=OFF "$@" >/dev/null
+  cmake --build --preset release -j 2 --target ferry
+}
+
+# The answers need neither structured output nor the Vulkan backend. Where their compilers are not there yet, those come afterwards.
+later=()
+ls .tools/xgrammar-*/lib/libxgrammar.a .tools/libslang-glslang-*.so >/dev/null 2>&1 || later=(-DFERRY_GRAMMAR=off -DFERRY_VULKAN=off)
+
+launch/setup.sh --no-build --for answers
+echo "demo: building ferry in build/release"
+build_ferry "${later[@]}"
 
 echo
 echo "== What does river mean?"
@@ -25,3 +35,11 @@ launch/mpirun.sh -np 3 "$ferry" generate --model demo --chat "Describe the pictu
 echo
 echo "== The PostgreSQL server …"
 launch/mpirun.sh -np 3 "$ferry" generate --model demo --prompt "The PostgreSQL server" --max-tokens 24
+
+if [ ${#later[@]} -gt 0 ]; then
+  echo
+  echo "demo: adding structured output and the Vulkan backend to $ferry; it can be used meanwhile"
+  launch/setup.sh --no-build --for program
+  build_ferry
+  echo "demo: $ferry is complete"
+fi

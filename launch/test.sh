@@ -1,18 +1,31 @@
 #!/usr/bin/env bash
-# The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested, then the fuzz targets.
+# Checks Ferry, the same here and in CI.
+#
+#   launch/test.sh          the gate: what must pass before a change lands. No test of it depends on how fast the machine is.
+#   launch/test.sh --all    the gate, and then what takes longer: real clients and viewers from PyPI, Slurm, fuzzing
+#   launch/test.sh --host   only the tests that need real time or a quiet core; run it on a machine that does nothing else
+#
+# Parts of the gate:
 #   format   clang-format on every C++ file
-#   release  everything but attacks on servers, which the next part has
-#   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan     what has threads: base, moe, comm, the coordinator; not gRPC, whose library is not instrumented
-#   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take minutes
-#   fuzz     every fuzz target for 4 s (launch/fuzz.sh)
-# Both sanitized builds are by clang, which takes half the time of g++ for them.
-# Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
+#   release  every test but attacks on servers, which the next part has
+#   asan     unit tests and attacks, with AddressSanitizer and UndefinedBehaviorSanitizer; no Vulkan
+#   tsan     what has threads, with ThreadSanitizer; not gRPC, whose library is not instrumented
+#   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share
+# Clang builds both sanitized parts, in half the time of g++.
+# Ends with where the time went and one line per part. The exit code is non-zero if a build or a test failed.
 set -uo pipefail
+mode=gate
 case "${1:-}" in
   -h | --help)
     sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
     exit 0
+    ;;
+  --all) mode=all ;;
+  --host) mode=host ;;
+  "") ;;
+  *)
+    echo "test: '$1' is not an option; it may be --all or --host" >&2
+    exit 2
     ;;
 esac
 cd "$(dirname "$0")/.." || exit 1
@@ -52,37 +65,58 @@ cases() {
     END { printf "%d cases passed, %d skipped, %d failed", n["PASSED"], n["SKIPPED"], n["FAILED"] }' "build/$1/Testing/Temporary/LastTest.log"
 }
 
-# one_preset NAME TARGET [CTEST OPTION...]: builds and tests a preset.
-one_preset() {
-  local preset="$1" target="$2" start=$SECONDS built status=0 result skipped
-  shift 2
+# build NAME TARGET: builds a preset.
+build() {
+  local preset="$1" target="$2" start=$SECONDS
   if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j 2 --target "$target"; } >"$logs/$preset-build.log" 2>&1; then
-    tail -n 60 "$logs/$preset-build.log"
+    grep -A 20 -E '^FAILED|error:' "$logs/$preset-build.log" | head -n 60
+    tail -n 20 "$logs/$preset-build.log"
     summary+=("$preset: BUILD FAILED, see $logs/$preset-build.log")
     failed=1
-    return
+    return 1
   fi
-  built=$SECONDS
+  built=$((SECONDS - start))
+}
+
+# run_tests NAME [CTEST OPTION...]: runs tests of a preset that is built.
+run_tests() {
+  local preset="$1" start=$SECONDS status=0 result skipped
+  shift
   ctest --preset "$preset" "$@" 2>&1 | tee "$logs/$preset-ctest.log" || status=$?
   [ "$status" = 0 ] || failed=1
   result="$(grep -E 'tests passed|No tests were found' "$logs/$preset-ctest.log" | tail -n 1)"
-  summary+=("$preset: ${result:-ctest gave no summary, exit code $status} (build $((built - start)) s, tests $((SECONDS - built)) s)"
+  summary+=("$preset: ${result:-ctest gave no summary, exit code $status} (build $built s, tests $((SECONDS - start)) s)"
     "  in programs of gtest: $(cases "$preset")")
   skipped="$(sed -n '/The following tests did not run/,/^$/p' "$logs/$preset-ctest.log" | grep -c Skipped || true)"
   [ "$skipped" = 0 ] || summary+=("  $skipped tests skipped")
   slowest "$preset"
+  built=0
 }
 
 every_file_is_formatted() {
   git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs -P 2 -n 40 clang-format --dry-run --Werror
 }
 
-part format every_file_is_formatted
-one_preset release all -LE attack
-one_preset asan all
-one_preset tsan thread_tests
-part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
-part fuzz launch/fuzz.sh 4
+gate() {
+  part format every_file_is_formatted
+  build release all && run_tests release -LE '^(attack|host|extra)$'
+  build asan all && run_tests asan -LE '^(host|extra)$'
+  build tsan thread_tests && run_tests tsan -LE '^(host|extra)$'
+  part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
+}
+
+case "$mode" in
+  gate) gate ;;
+  all)
+    gate
+    build release all && run_tests release -L '^extra$'
+    part fuzz launch/fuzz.sh 4
+    ;;
+  host)
+    echo "test: only the tests that need real time or a quiet core; a busy machine can fail them"
+    build release all && run_tests release -L '^host$' -j 1
+    ;;
+esac
 
 echo
 echo "== Where the time went"
