@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
-#include <thread>
 
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
@@ -94,9 +93,7 @@ TEST_F(BenchDriverTest, ACaptureCountsWhatThreadsDidInSteps) {
   recorder().register_thread("engine");
   driver_.set_context(1, 0);
   recorder().start({.level = TraceLevel::kOperators});
-  for (int wait = 0; wait < 1000 && !recorder().counters().is_counting(); ++wait)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(recorder().counters().is_counting());
+  eventually([] { return recorder().counters().is_counting(); }, "the capture to count");
   driver_.kept_prompt(0, kPrompt);
   const RankCapture capture = recorder().stop();
   EXPECT_TRUE(std::ranges::any_of(capture.counters.readings,
