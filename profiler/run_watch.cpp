@@ -13,8 +13,8 @@ constexpr std::chrono::milliseconds kOffPeriod{100};  // while nothing is record
 
 }  // namespace
 
-/// A stop that was noticed began during the sleep, after the last sign of life. If there was none, half of the sleep is the best
-/// guess.
+/// A stop that was noticed began during the sleep, after the last sign of life. If there was none, half of the sleep is the
+/// best guess.
 std::optional<uint64_t> find_stop(const WatchLook& look, const std::function<uint64_t(uint64_t limit)>& last_end) {
   if (look.gap - look.core_wait < RunWatch::kMinGap) return std::nullopt;
   const double slept_share = std::chrono::duration<double>(RunWatch::kPeriod + RunWatch::kSlack) / look.gap;

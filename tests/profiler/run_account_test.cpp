@@ -124,7 +124,7 @@ TEST(FindStop, AWaitForACoreIsNone) {
   EXPECT_TRUE(find_stop_behind(look, 0));
 }
 
-/// The system's own word for a stop and a wait: a signal that stops the process, a timer, and a thread that gets a core at once.
+/// The system's own word for a stop: a signal that stops the process, and a timer that wakes a thread late.
 TEST(RunWatchOnHost, NoticesAStopBySignal) {
   recorder().set_idle_level(TraceLevel::kSteps);
   const RunWatch watch;

@@ -23,8 +23,9 @@ namespace ferry {
 // Functions of known names, which a symbol table must know though nobody exports them.
 namespace {
 
-/// Whether the calling thread was sampled `times` more often than when this was made. How long that takes is up to the system: it
-/// interrupts a thread that has run for a period. After kTestLimit it is true, and what was sampled says that it is too little.
+/// Whether the calling thread was sampled `times` more often than when this was made. How long that takes is up to the system,
+/// which interrupts a thread that has run for a period. After kTestLimit it is true, and what was sampled says that it is too
+/// little.
 class SampledAgain {
  public:
   SampledAgain(const StackRing& ring, uint64_t times) : ring_(ring), enough_(ring.num_written() + times) {}
