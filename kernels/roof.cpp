@@ -10,8 +10,6 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kReadPasses = 2;
 constexpr int kMultiplyPasses = 30;  // many short ones: of a busy host's few are undisturbed
 constexpr std::chrono::milliseconds kMultiplyTime{4};
@@ -21,20 +19,23 @@ constexpr std::size_t kFewestBytesRead = std::size_t{32} << 20;  // of a pass an
 constexpr std::size_t kFewestPartBytes = std::size_t{16} << 10;  // below, what surrounds the loads would count
 constexpr std::size_t kPiecesPerThread = 8;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 std::size_t round_down(std::size_t bytes, std::size_t unit) { return bytes / unit * unit; }
 
 }  // namespace
 
-RoofProbe::RoofProbe(ThreadPool& pool, std::size_t stream_bytes)
-    : pool_(pool), stream_bytes_(stream_bytes), stream_(WeightArena(MemoryUse::kBuffers).allocate(stream_bytes)) {
+RoofProbe::RoofProbe(ThreadPool& pool, std::size_t stream_bytes, Clock& clock)
+    : pool_(pool),
+      clock_(clock),
+      stream_bytes_(stream_bytes),
+      stream_(WeightArena(MemoryUse::kBuffers).allocate(stream_bytes)) {
   pool_.parallel_for(static_cast<int64_t>((stream_bytes_ + kPieceBytes - 1) / kPieceBytes), [&](int64_t piece, int) {
     const std::size_t begin = static_cast<std::size_t>(piece) * kPieceBytes;
     for (std::size_t at = begin; at < std::min(begin + kPieceBytes, stream_bytes_); at += kPageBytes)
       *reinterpret_cast<volatile std::byte*>(stream_.get() + at) = std::byte{0};
   });
 }
+
+double RoofProbe::seconds_since(Clock::Time start) const { return std::chrono::duration<double>(clock_.now() - start).count(); }
 
 /// What can be shared out evenly: at least kFewestPartBytes for each thread, or all of a smaller stream.
 std::size_t RoofProbe::usable_bytes(std::size_t num_bytes) const {
@@ -69,7 +70,7 @@ double RoofProbe::parts_bytes_per_s(std::size_t num_bytes, StreamPattern pattern
   const std::size_t part_bytes = num_bytes / static_cast<std::size_t>(pool_.num_threads());
   const int64_t rounds = rounds_of(num_bytes);
   std::atomic<uint64_t> checksum{0};
-  const auto start = Clock::now();
+  const auto start = clock_.now();
   pool_.parallel_for(pool_.num_threads(), [&](int64_t part, int) {
     std::byte* data = stream_.get() + static_cast<std::size_t>(part) * part_bytes;
     uint64_t sum = 0;
@@ -88,7 +89,7 @@ double RoofProbe::pieces_bytes_per_s(std::size_t num_bytes, StreamPattern patter
   const auto num_pieces = static_cast<int64_t>((num_bytes + piece_bytes - 1) / piece_bytes);
   const int64_t rounds = rounds_of(num_bytes);
   std::atomic<uint64_t> checksum{0};
-  const auto start = Clock::now();
+  const auto start = clock_.now();
   pool_.parallel_for(rounds * num_pieces, [&](int64_t task, int) {
     const std::size_t begin = static_cast<std::size_t>(task % num_pieces) * piece_bytes;
     checksum += walk_stream(stream_.get() + begin, std::min(piece_bytes, num_bytes - begin), pattern, StreamAccess::kRead);
@@ -103,10 +104,10 @@ double RoofProbe::flops_per_s(DType dtype, std::string_view matmul) {
   double best = 0;
   for (int pass = 0; pass < kMultiplyPasses; ++pass) {
     std::atomic<double> operations{0};
-    const auto start = Clock::now();
+    const auto start = clock_.now();
     pool_.parallel_for(pool_.num_threads(), [&](int64_t, int) {
       double done = 0;
-      while (Clock::now() - start < kMultiplyTime) done += multiply_in_registers(dtype, kRounds, matmul);
+      while (clock_.now() - start < kMultiplyTime) done += multiply_in_registers(dtype, kRounds, matmul);
       operations += done;
     });
     best = std::max(best, operations / seconds_since(start));

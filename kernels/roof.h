@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/roof_probe.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/base/types.h"
 
@@ -24,7 +25,7 @@ class RoofProbe {
 
   /// Takes the stream's memory, in huge pages where the system has them, and touches it with the threads that will read it.
   /// Throws Error{kResourceExhausted} if the system refuses.
-  explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes);
+  explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes, Clock& clock = real_clock());
 
   /// Bytes per second of reading `num_bytes` (at most the stream) again and again: the best of all ways to share and to walk,
   /// two passes each, which take turns: sixteen passes, each of 32 MiB a thread at least. What works on as many bytes cannot
@@ -41,6 +42,7 @@ class RoofProbe {
   double flops_per_s(DType dtype, std::string_view matmul = "");
 
  private:
+  double seconds_since(Clock::Time start) const;
   std::size_t usable_bytes(std::size_t num_bytes) const;
   int64_t rounds_of(std::size_t bytes) const;
   double best_bytes_per_s(std::size_t num_bytes, StreamAccess access);
@@ -48,6 +50,7 @@ class RoofProbe {
   double pieces_bytes_per_s(std::size_t num_bytes, StreamPattern pattern);
 
   ThreadPool& pool_;
+  Clock& clock_;
   std::size_t stream_bytes_;
   std::shared_ptr<std::byte> stream_;
 };

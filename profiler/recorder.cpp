@@ -348,6 +348,16 @@ bool Recorder::is_capturing() const {
   return is_capturing_;
 }
 
+int64_t Recorder::captured_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return is_capturing_ ? held_bytes_ : 0;
+}
+
+bool Recorder::is_sampling() const {
+  const std::scoped_lock lock(mutex_);
+  return sampler_ != nullptr;
+}
+
 RankCapture Recorder::snapshot() const {
   const std::scoped_lock lock(mutex_);
   RankCapture capture = describe();

@@ -13,15 +13,16 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int64_t kMinDelayNs = 10'000;  // waking up takes that long without any rival
 
 }  // namespace
 
-DelayCounter::DelayCounter(int64_t tid) : tid_(tid) {
-  const std::string path = "/proc/self/task/" + std::to_string(tid) + "/schedstat";
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+DelayCounter::DelayCounter(int64_t tid) : DelayCounter(tid, "/proc/self/task/" + std::to_string(tid) + "/schedstat") {}
+
+DelayCounter::DelayCounter(int64_t tid, const std::string& schedstat)
+    : tid_(tid), file_(open(schedstat.c_str(), O_RDONLY | O_CLOEXEC)) {
   take_ns();
 }
 
@@ -57,11 +58,11 @@ void RunAccount::record(DelayCounter& counter) {
 
 void RunAccount::record_own() {
   if (!is_traced(Zone::kCoreWait)) return;
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   if (!own_pace_.is_due(begin)) return;
   if (own_.empty()) own_.emplace_back(gettid());
   record(own_.front());
-  own_pace_.took(begin, Clock::now(), 1);
+  own_pace_.took(begin, SteadyClock::now(), 1);
 }
 
 RunAccount::RunAccount() = default;
@@ -99,7 +100,7 @@ void RunAccount::record_others() {
   read_counters();
   if (!is_traced(Zone::kCoreWait)) return;
   follow_threads();
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   if (!others_pace_.is_due(begin)) return;
   const int layer = std::exchange(check_context().layer, kNoLayer);
   for (DelayCounter& counter : others_) record(counter);
@@ -108,7 +109,7 @@ void RunAccount::record_others() {
   const int64_t before = std::exchange(preemptions_, usage.ru_nivcsw);
   if (before >= 0 && preemptions_ > before) record_value(Zone::kPreemptions, preemptions_ - before);
   check_context().layer = layer;
-  others_pace_.took(begin, Clock::now(), others_.size() + 1);
+  others_pace_.took(begin, SteadyClock::now(), others_.size() + 1);
 }
 
 /// Counts threads that were registered since the last time, too.

@@ -40,6 +40,8 @@ class DelayCounter {
  public:
   /// Of thread `tid` of this process. Where the kernel keeps no such statistics the delay stays 0.
   explicit DelayCounter(int64_t tid);
+  /// The same from a file that looks like the kernel's, for tests.
+  DelayCounter(int64_t tid, const std::string& schedstat);
   ~DelayCounter();
   DelayCounter(DelayCounter&& other) noexcept;
   DelayCounter& operator=(DelayCounter&&) = delete;

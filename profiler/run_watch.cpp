@@ -9,22 +9,21 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kOffPeriod{100};  // while nothing is recorded
-
-/// When a stop began that was noticed between two looks, `gap` apart. That was during the sleep, after the last sign of life;
-/// if there was none, half of the sleep is the best guess.
-uint64_t find_stop(uint64_t looked, uint64_t woke, Clock::duration gap) {
-  const double slept_share = std::chrono::duration<double>(RunWatch::kPeriod + RunWatch::kSlack) / gap;
-  const auto slept = static_cast<uint64_t>(static_cast<double>(woke - looked) * slept_share);
-  const uint64_t sign_of_life = recorder().last_end(looked + slept);
-  return sign_of_life > looked ? sign_of_life : looked + slept / 2;
-}
 
 }  // namespace
 
-RunWatch::RunWatch() : thread_([this] { run(); }) {}
+/// A stop that was noticed began during the sleep, after the last sign of life. If there was none, half of the sleep is the
+/// best guess.
+std::optional<uint64_t> find_stop(const WatchLook& look, const std::function<uint64_t(uint64_t limit)>& last_end) {
+  if (look.gap - look.core_wait < RunWatch::kMinGap) return std::nullopt;
+  const double slept_share = std::chrono::duration<double>(RunWatch::kPeriod + RunWatch::kSlack) / look.gap;
+  const auto slept = static_cast<uint64_t>(static_cast<double>(look.woke - look.looked) * slept_share);
+  const uint64_t sign_of_life = last_end(look.looked + slept);
+  return sign_of_life > look.looked ? sign_of_life : look.looked + slept / 2;
+}
+
+RunWatch::RunWatch(Clock& clock) : clock_(clock), thread_([this] { run(); }) {}
 
 RunWatch::~RunWatch() {
   {
@@ -42,14 +41,15 @@ void RunWatch::run() {
   std::unique_lock lock(mutex_);
   while (!is_leaving_) {
     const bool is_on = is_traced(Zone::kNotRunning);
-    const Clock::time_point looked = Clock::now();
-    const uint64_t begin = now_ticks();
-    leave_.wait_for(lock, is_on ? kPeriod : kOffPeriod);
-    const Clock::duration gap = Clock::now() - looked;
-    const uint64_t end = now_ticks();
-    const std::chrono::nanoseconds core_wait(delay.take_ns());
-    if (is_on && gap - core_wait >= kMinGap)
-      record_span(Zone::kNotRunning, find_stop(begin, end, gap), end, static_cast<uint32_t>(core_wait.count() / 1000));
+    const Clock::Time looked = clock_.now();
+    WatchLook look{.looked = now_ticks()};
+    clock_.wait_until(lock, leave_, looked + (is_on ? kPeriod : kOffPeriod));
+    look.gap = clock_.now() - looked;
+    look.woke = now_ticks();
+    look.core_wait = std::chrono::nanoseconds(delay.take_ns());
+    const auto last_end = [](uint64_t limit) { return recorder().last_end(limit); };
+    if (const std::optional<uint64_t> begin = is_on ? find_stop(look, last_end) : std::nullopt)
+      record_span(Zone::kNotRunning, *begin, look.woke, static_cast<uint32_t>(look.core_wait.count() / 1000));
     recorder().help_drain();
   }
 }

@@ -2,8 +2,13 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
+
+#include "runtime/base/clock.h"
 
 namespace ferry {
 
@@ -20,7 +25,7 @@ class RunWatch {
   static constexpr std::chrono::milliseconds kSlack{4};
   static constexpr std::chrono::milliseconds kMinGap{28};  // between two looks: shorter ones are the scheduler's
 
-  RunWatch();
+  explicit RunWatch(Clock& clock = real_clock());
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
@@ -28,10 +33,22 @@ class RunWatch {
  private:
   void run();
 
+  Clock& clock_;
   std::mutex mutex_;
   std::condition_variable leave_;
   bool is_leaving_ = false;
   std::thread thread_;
 };
+
+/// What a RunWatch saw between two looks.
+struct WatchLook {
+  uint64_t looked = 0, woke = 0;          // ticks
+  std::chrono::nanoseconds gap{0};        // the same time, by the clock that the watch sleeps by
+  std::chrono::nanoseconds core_wait{0};  // of it, what the watch waited for a core
+};
+
+/// When the stop began that `look` shows, in ticks; nothing if it shows none. `last_end` tells the last moment up to a limit at
+/// which any thread recorded something (Recorder::last_end). Any thread.
+std::optional<uint64_t> find_stop(const WatchLook& look, const std::function<uint64_t(uint64_t limit)>& last_end);
 
 }  // namespace ferry

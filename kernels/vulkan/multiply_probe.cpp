@@ -89,8 +89,8 @@ Kernel kernel_of(const Way& way, uint32_t subgroup_size) {
 
 }  // namespace
 
-MultiplyProbe::MultiplyProbe(Device& device)
-    : device_(device), commands_(device), num_right_(device, sizeof(uint32_t), BufferUse::kDownload) {}
+MultiplyProbe::MultiplyProbe(Device& device, Clock& clock)
+    : device_(device), clock_(clock), commands_(device), num_right_(device, sizeof(uint32_t), BufferUse::kDownload) {}
 
 std::vector<Way> MultiplyProbe::ways(DType factors) const {
   std::vector<Way> ways;
@@ -119,9 +119,9 @@ MultiplyProbe::Pass MultiplyProbe::multiply(const Way& way, uint32_t num_workgro
   vk.CmdDispatch(commands_.handle(), num_workgroups, 1, 1);
   commands_.barrier_to_host();
   commands_.end();
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::Time start = clock_.now();
   device_.queue().wait(device_.queue().submit(commands_.handle()));
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> taken = clock_.now() - start;
   uint32_t num_right = 0;
   std::memcpy(&num_right, num_right_.host(), sizeof num_right);
   return {.seconds = taken.count(),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/vulkan/commands.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/types.h"
 
 namespace ferry::vulkan {
@@ -14,7 +15,7 @@ namespace ferry::vulkan {
 class MultiplyProbe {
  public:
   /// The device outlives it.
-  explicit MultiplyProbe(Device& device);
+  explicit MultiplyProbe(Device& device, Clock& clock = real_clock());
 
   /// A way to multiply, and how its workgroups fill the device.
   struct Way {
@@ -45,6 +46,7 @@ class MultiplyProbe {
 
  private:
   Device& device_;
+  Clock& clock_;
   Commands commands_;
   Buffer num_right_;
 };

@@ -17,8 +17,9 @@ constexpr std::size_t kUnit = 16, kFewestBytes = std::size_t{64} << 10;
 
 }  // namespace
 
-ReadProbe::ReadProbe(Device& device, std::size_t num_bytes)
+ReadProbe::ReadProbe(Device& device, std::size_t num_bytes, Clock& clock)
     : device_(device),
+      clock_(clock),
       num_bytes_(std::max(num_bytes, kFewestBytes) / kUnit * kUnit),
       commands_(device),
       stream_(device, num_bytes_, BufferUse::kDevice),
@@ -53,9 +54,9 @@ ReadProbe::Pass ReadProbe::read(Shape shape, int num_times) {
   }
   commands_.barrier_to_host();
   commands_.end();
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::Time start = clock_.now();
   run();
-  Pass pass{.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), .total = 0};
+  Pass pass{.seconds = std::chrono::duration<double>(clock_.now() - start).count(), .total = 0};
   std::memcpy(&pass.total, total_.host(), sizeof pass.total);
   return pass;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/vulkan/commands.h"
+#include "runtime/base/clock.h"
 
 namespace ferry::vulkan {
 
@@ -13,7 +14,7 @@ namespace ferry::vulkan {
 class ReadProbe {
  public:
   /// A stream of at least 64 KiB. The device outlives it. Throws Error{kResourceExhausted}.
-  ReadProbe(Device& device, std::size_t num_bytes);
+  ReadProbe(Device& device, std::size_t num_bytes, Clock& clock = real_clock());
 
   /// Of the stream, rounded down to whole words of 16 bytes.
   std::size_t num_bytes() const { return num_bytes_; }
@@ -40,6 +41,7 @@ class ReadProbe {
   void run();
 
   Device& device_;
+  Clock& clock_;
   const std::size_t num_bytes_;
   Commands commands_;
   Buffer stream_, total_;

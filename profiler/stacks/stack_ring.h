@@ -52,6 +52,7 @@ class StackRing {
       num_read_.store(++read, std::memory_order_release);
     }
   }
+  uint64_t num_written() const { return num_written_.load(std::memory_order_acquire); }
   uint64_t num_lost() const { return num_lost_.load(std::memory_order_relaxed); }
 
  private:

@@ -25,8 +25,8 @@ int64_t time_of_day_s() { return time_of_day_ns() / 1'000'000'000; }
 
 }  // namespace
 
-ArchiveKeeper::ArchiveKeeper(const std::filesystem::path& folder, int64_t max_bytes)
-    : archive_(folder, max_bytes, time_of_day_ns()), history_(read_history(folder)) {
+ArchiveKeeper::ArchiveKeeper(const std::filesystem::path& folder, int64_t max_bytes, Clock& clock)
+    : clock_(clock), archive_(folder, max_bytes, time_of_day_ns()), history_(read_history(folder)) {
   lengths_.reserve(kMaxSteps);
   kept_.reserve(kMaxKept);
   status_.num_kept = std::ssize(archive_.entries());
@@ -85,7 +85,7 @@ void ArchiveKeeper::run() {
     CountsByReason left_out{};
     {
       std::unique_lock lock(mutex_);
-      leave_.wait_for(lock, kPeriod, [this] { return is_leaving_; });
+      clock_.wait_for(lock, leave_, kPeriod, [this] { return is_leaving_; });
       is_leaving = is_leaving_;
       std::swap(lengths, lengths_);
       std::swap(kept, kept_);

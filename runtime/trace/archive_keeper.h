@@ -11,6 +11,7 @@
 #include "profiler/archive/step_archive.h"
 #include "profiler/archive/step_drift.h"
 #include "profiler/archive/step_sink.h"
+#include "runtime/base/clock.h"
 
 namespace ferry {
 
@@ -20,8 +21,8 @@ namespace ferry {
 /// log once. What cannot be written is said once an hour at most, and costs nothing else.
 class ArchiveKeeper final : public StepSink {
  public:
-  /// Opens the archive: throws as StepArchive does.
-  ArchiveKeeper(const std::filesystem::path& folder, int64_t max_bytes);
+  /// Opens the archive: throws as StepArchive does. `clock` says when the thread looks; what is kept has the time of day.
+  ArchiveKeeper(const std::filesystem::path& folder, int64_t max_bytes, Clock& clock = real_clock());
   /// Writes what is there. Nobody may add any more.
   ~ArchiveKeeper() override;
   ArchiveKeeper(const ArchiveKeeper&) = delete;
@@ -53,6 +54,7 @@ class ArchiveKeeper final : public StepSink {
   void keep_minute();
   void complain(const char* what);
 
+  Clock& clock_;
   StepArchive archive_;  // as all up to the mutex of the thread alone
   StepHistory history_;
   DriftWatch drift_;

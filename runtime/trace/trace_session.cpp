@@ -13,13 +13,13 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kClockSamplesAtEnds = 64;
 constexpr int kClockSamplesBetween = 8;
 constexpr std::chrono::seconds kClockPeriod{10};
 
-int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
+int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now().time_since_epoch()).count(); }
 
 int64_t epoch_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -263,7 +263,7 @@ bool TraceSession::advance(bool ran_step) {
         end_recording();
         return true;
       }
-      if (Clock::now() - last_clock_sample_ >= kClockPeriod) sample_clocks(kClockSamplesBetween);
+      if (SteadyClock::now() - last_clock_sample_ >= kClockPeriod) sample_clocks(kClockSamplesBetween);
       return false;
     case State::kFetching: break;
   }
@@ -352,7 +352,7 @@ std::optional<Capture> TraceSession::take() {
 
 /// Asks the ranks of other hosts for their time; on this host there is nothing to learn.
 void TraceSession::sample_clocks(int count) {
-  last_clock_sample_ = Clock::now();
+  last_clock_sample_ = SteadyClock::now();
   const std::string own_boot_id = peers_.empty() ? "" : kernel_boot_id();
   for (Peer& peer : peers_) {
     if (peer.boot_id == own_boot_id) continue;

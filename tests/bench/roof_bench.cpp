@@ -23,7 +23,7 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kQuickBytes = std::size_t{8} << 20;
 constexpr double kQuickTolerance = 1.5;      // clocks move between few tries; merged chains would be off by a factor of 2
@@ -36,7 +36,9 @@ constexpr int kMostTries = 5;                // of such a line
 constexpr std::size_t kOwnCacheBytes = std::size_t{512} << 10, kMemoryBytes = std::size_t{256} << 20;
 constexpr std::size_t kLoopBytes = std::size_t{32} << 20;  // that a thread takes in a call, so that starting it does not count
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
 
 class RoofCheck {
  public:
@@ -117,7 +119,7 @@ double RoofCheck::plain_read_bytes_per_s() {
       ++num_ready;
       while (num_ready.load() < static_cast<int>(num_threads)) std::this_thread::yield();
       for (int pass = 0; pass < passes; ++pass) {
-        const auto start = Clock::now();
+        const auto start = SteadyClock::now();
         uint64_t sum = 0;
         for (const uint64_t word : part) sum += word;
         checksum += sum;

@@ -14,6 +14,7 @@
 #include "runtime/base/sanitizers.h"
 #include "tests/support/memory_loop.h"
 #include "tests/support/multiply_bound.h"
+#include "tests/support/planned_clock.h"
 
 namespace ferry {
 namespace {
@@ -62,7 +63,7 @@ constexpr bool kIsInstrumented = false;
 #endif
 
 /// The units of all kernels that this processor has, and of none.
-TEST(RoofProbe, NoUnitIsFasterThanItsInstructionsAllow) {
+TEST(RoofProbeOnHost, NoUnitIsFasterThanItsInstructionsAllow) {
   std::vector<std::string> kernels = cpu_matmul_names();
   kernels.emplace_back("ref");
   for (const std::string& matmul : kernels) {
@@ -91,24 +92,55 @@ TEST(RoofProbe, AChainOfAdditionsCountsWhatItDoes) {
   EXPECT_EQ(add_in_chain(1'000'000), 1'000'000);
 }
 
-/// Each way to read by itself is one pass, and the roof is the best of many: it may not lie below one of them by more than the
-/// host's unrest.
-TEST(Roof, TheReadRoofIsThatOfTheFastestWayToRead) {
+using std::chrono::milliseconds;
+
+constexpr std::size_t kStream = std::size_t{4} << 20;
+constexpr double kPassBytes = double{2 * (32 << 20)};  // that two threads read in a pass, at least
+
+/// Passes that take so many milliseconds each, in turn: between the looks at the clock at their begins and ends.
+PlannedClock clock_of_passes(std::function<int(int64_t pass)> ms) {
+  return PlannedClock([ms = std::move(ms)](int64_t look) { return milliseconds(look % 2 == 1 ? ms(look / 2) : 0); });
+}
+
+TEST(Roof, AWayToReadIsItsBytesByItsTime) {
+  PlannedClock clock = clock_of_passes([](int64_t) { return 20; });
   ThreadPool pool(2);
-  RoofProbe roof(pool, std::size_t{4} << 20);
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{100'000}, std::size_t{4} << 20, std::size_t{1} << 30}) {
-    bool is_best = false;  // unless a neighbour leaves between the two
-    for (int i = 0; i < 20 && !is_best; ++i) {
-      const double best = roof.read_bytes_per_s(bytes);
-      ASSERT_GT(best, 0);
-      is_best = true;
-      for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
-        for (const StreamPattern pattern : kStreamPatterns)
-          is_best = is_best && roof.read_bytes_per_s(bytes, sharing, pattern) <= 2 * best;
+  RoofProbe roof(pool, kStream, clock);
+  for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
+    for (const StreamPattern pattern : kStreamPatterns) {
+      EXPECT_DOUBLE_EQ(roof.read_bytes_per_s(kStream, sharing, pattern), kPassBytes / 0.020);
+      EXPECT_DOUBLE_EQ(roof.read_bytes_per_s(std::size_t{1} << 30, sharing, pattern), kPassBytes / 0.020) << "the whole stream";
+      for (const std::size_t bytes : {std::size_t{1}, std::size_t{100'000}}) {
+        const double read = roof.read_bytes_per_s(bytes, sharing, pattern) * 0.020;
+        EXPECT_GE(read, kPassBytes) << bytes;
+        EXPECT_LE(read, 1.01 * kPassBytes) << bytes;
       }
     }
-    EXPECT_TRUE(is_best) << bytes;
   }
+}
+
+TEST(Roof, TheReadRoofIsThatOfTheFastestWayToRead) {
+  constexpr int64_t kPasses = 2 * 2 * static_cast<int64_t>(kStreamPatterns.size());  // two of each way
+  for (const int64_t fastest : {int64_t{0}, kPasses / 2 + 1, kPasses - 1}) {
+    PlannedClock clock = clock_of_passes([=](int64_t pass) { return pass == fastest ? 10 : 20; });
+    ThreadPool pool(2);
+    EXPECT_DOUBLE_EQ(RoofProbe(pool, kStream, clock).read_bytes_per_s(kStream), kPassBytes / 0.010) << fastest;
+  }
+}
+
+TEST(Roof, WhatIsWrittenBackCountsTwice) {
+  PlannedClock clock = clock_of_passes([](int64_t pass) { return pass == 3 ? 10 : 20; });
+  ThreadPool pool(2);
+  EXPECT_DOUBLE_EQ(RoofProbe(pool, kStream, clock).rewrite_bytes_per_s(kStream), 2 * kPassBytes / 0.010);
+}
+
+/// A millisecond from look to look: a pass of 4 ms has three turns, and ends a look later.
+TEST(Roof, TheMultiplyRoofIsWhatWasMultipliedByItsTime) {
+  PlannedClock clock(milliseconds(1));
+  ThreadPool pool(1);
+  RoofProbe roof(pool, kStream, clock);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8})
+    EXPECT_DOUBLE_EQ(roof.flops_per_s(dtype), 3 * multiply_in_registers(dtype, 2000) / 0.005);
 }
 
 /// Bytes a second of the plain loops in assembly over `part_bytes` of each thread's own, both ways counted of those that write.
@@ -127,7 +159,7 @@ double loop_bytes_per_s(ThreadPool& pool, std::byte* data, std::size_t part_byte
 
 /// In the first level, the second and further out: the roof of so many bytes is neither below a plain loop over as many nor
 /// above twice that, as that of other levels would be. In turn, until they agree at one moment: neighbours come and go.
-TEST(Roof, ThatOfACacheIsWhatAPlainLoopOverAsManyBytesReaches) {
+TEST(RoofOnHost, ThatOfACacheIsWhatAPlainLoopOverAsManyBytesReaches) {
   if (kIsInstrumented) GTEST_SKIP() << "an instrumented probe is no roof";
   ThreadPool pool(2);
   RoofProbe roof(pool, std::size_t{16} << 20);

@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
-#include <thread>
 
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
@@ -89,18 +88,19 @@ TEST_F(BenchDriverTest, ExpertsReadAreCountedWhereTheyAreAsked) {
   EXPECT_EQ(read, engine_.config().num_layers() * engine_.config().moe.top_k);
 }
 
-/// Else all that a capture knows of the coordinator's counters is their sum over everything between the steps, too.
+/// Else all that a capture knows of the coordinator's counters is their sum over everything between the steps, too. A step that
+/// ends while the machine's counters are read leaves its threads to a later one.
 TEST_F(BenchDriverTest, ACaptureCountsWhatThreadsDidInSteps) {
   recorder().register_thread("engine");
   driver_.set_context(1, 0);
-  recorder().start({.level = TraceLevel::kOperators});
-  for (int wait = 0; wait < 1000 && !recorder().counters().is_counting(); ++wait)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(recorder().counters().is_counting());
-  driver_.kept_prompt(0, kPrompt);
-  const RankCapture capture = recorder().stop();
-  EXPECT_TRUE(std::ranges::any_of(capture.counters.readings,
-                                  [](const CounterReading& reading) { return reading.tid != 0 && reading.step != kNoStep; }));
+  const auto has_reading_of_a_step = [&] {
+    recorder().start({.level = TraceLevel::kOperators});
+    eventually([] { return recorder().counters().is_counting(); }, "the capture to count");
+    driver_.kept_prompt(0, kPrompt);
+    return std::ranges::any_of(recorder().stop().counters.readings,
+                               [](const CounterReading& reading) { return reading.tid != 0 && reading.step != kNoStep; });
+  };
+  eventually(has_reading_of_a_step, "a capture with what a thread did in a step");
 }
 
 }  // namespace

@@ -6,15 +6,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <set>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "profiler/recorder.h"
 #include "profiler/run_watch.h"
 #include "profiler/span.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/temp_folder.h"
 
 namespace ferry {
 namespace {
@@ -33,78 +37,110 @@ void be_stopped(std::chrono::milliseconds stop) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
 }
 
-struct LongestStop {
-  double ms = 0;
-  double core_wait_ms = 0;
-};
-
-LongestStop find_longest_stop(const RankCapture& capture) {
-  LongestStop longest;
+/// The longest stop that was recorded; of another zone if there is none.
+SpanRecord find_stop_record(const RankCapture& capture) {
+  SpanRecord longest{.zone = Zone::kStep};
   for (const ThreadCapture& thread : capture.threads) {
     for (const SpanRecord& record : thread.records) {
-      if (record.zone != Zone::kNotRunning) continue;
-      const double ms = static_cast<double>(record.end - record.begin) * capture.ticks.ns_per_tick / 1e6;
-      if (ms > longest.ms) longest = {ms, record.a / 1e3};
+      if (record.zone == Zone::kNotRunning && record.end - record.begin >= longest.end - longest.begin) longest = record;
     }
   }
   return longest;
 }
 
-/// What a watch says of a stop of 80 ms: the longest that it recorded within a second after it.
-LongestStop notice_a_stop() {
-  const RunWatch watch;
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));  // it looks often from now on
-  be_stopped(std::chrono::milliseconds(80));
-  LongestStop stop;
-  for (int i = 0; i < 100 && stop.ms < 70; ++i) {  // the watch needs a core to tell
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    stop = find_longest_stop(recorder().snapshot());
-  }
-  return stop;
+class RunWatchTest : public testing::Test {
+ protected:
+  void SetUp() override { recorder().set_idle_level(TraceLevel::kSteps); }
+  void TearDown() override { recorder().set_idle_level(TraceLevel::kOff); }
+};
+
+/// A stop of any length is no wait for a core, however long this machine makes the watch wait.
+TEST_F(RunWatchTest, NoticesThatTheProcessWasStopped) {
+  constexpr std::chrono::hours kStop{1};
+  ManualClock clock;
+  const RunWatch watch(clock);
+  clock.wait_for_sleepers(1);
+  const uint64_t before = now_ticks();
+  clock.advance(kStop);
+  SpanRecord stop;
+  eventually(
+      [&] {
+        stop = find_stop_record(recorder().snapshot());
+        return stop.zone == Zone::kNotRunning;
+      },
+      "the watch to record a stop");
+  EXPECT_GE(stop.end, before);
+  EXPECT_LE(stop.begin, stop.end);
 }
 
-TEST(RunWatchTest, NoticesThatTheProcessWasStopped) {
-  recorder().set_idle_level(TraceLevel::kSteps);
-  LongestStop stop;  // on a busy machine the watch may wait for a core when the stop begins, and sees the rest of it
-  for (int i = 0; i < 20 && stop.ms < 70; ++i) stop = notice_a_stop();
-  EXPECT_GE(stop.ms, 70);
-  EXPECT_LT(stop.core_wait_ms, stop.ms) << "a stop is no wait for a core";
+TEST_F(RunWatchTest, ASleepOfItsPeriodIsNoStop) {
+  ManualClock clock;
+  {
+    const RunWatch watch(clock);
+    for (int look = 0; look < 20; ++look) clock.advance_to_next_wake();
+    clock.wait_for_sleepers(1);
+    EXPECT_NE(find_stop_record(recorder().snapshot()).zone, Zone::kNotRunning);
+  }
+}
+
+TEST_F(RunWatchTest, HardlyWakesWhileNothingIsRecorded) {
   recorder().set_idle_level(TraceLevel::kOff);
+  ManualClock clock;
+  const RunWatch watch(clock);
+  clock.wait_for_sleepers(1);
+  EXPECT_GE(clock.next_wake() - clock.now(), 5 * RunWatch::kPeriod);
+  clock.advance(std::chrono::hours(1));
+  clock.wait_for_sleepers(1);
+  EXPECT_NE(find_stop_record(recorder().snapshot()).zone, Zone::kNotRunning);
 }
 
-/// Whether a stop of this process, whose only work is to record every millisecond, is said to begin where the records end.
-bool stop_begins_with_the_silence() {
-  const RunWatch watch;
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  std::atomic<bool> is_done{false};
-  std::thread worker([&] {
-    recorder().register_thread("worker");
-    while (!is_done) {
-      record_value(Zone::kRankRows, 1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+using std::chrono::milliseconds;
+
+/// A look 100 ms after the one before it, where a tick is a microsecond: the watch slept for 24 ms of it.
+constexpr WatchLook kLook{.looked = 1'000'000, .woke = 1'100'000, .gap = milliseconds(100), .core_wait = milliseconds(0)};
+
+std::optional<uint64_t> find_stop_behind(const WatchLook& look, uint64_t sign_of_life) {
+  return find_stop(look, [=](uint64_t limit) {
+    EXPECT_NEAR(static_cast<double>(limit), 1'024'000, 1) << "the end of the sleep";
+    return sign_of_life;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  be_stopped(std::chrono::milliseconds(60));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const RankCapture capture = recorder().snapshot();  // before the worker's ring goes with it
-  is_done = true;
-  worker.join();
-  std::set<uint64_t> signs_of_life, stops;
-  for (const ThreadCapture& thread : capture.threads) {
-    for (const SpanRecord& record : thread.records) {
-      if (record.zone == Zone::kRankRows) signs_of_life.insert(record.end);
-      if (record.zone == Zone::kNotRunning) stops.insert(record.begin);
-    }
-  }
-  return std::ranges::any_of(stops, [&](uint64_t begin) { return signs_of_life.contains(begin); });
 }
 
-TEST(RunWatchTest, AStopBeginsAtTheLastSignOfLife) {
+TEST(FindStop, AStopBeginsAtTheLastSignOfLife) { EXPECT_EQ(find_stop_behind(kLook, 1'007'000), 1'007'000U); }
+
+TEST(FindStop, WithoutASignOfLifeItBeginsInTheMiddleOfTheSleep) {
+  for (const uint64_t sign_of_life : {uint64_t{0}, uint64_t{999'000}, kLook.looked}) {
+    const std::optional<uint64_t> begin = find_stop_behind(kLook, sign_of_life);
+    ASSERT_TRUE(begin);
+    EXPECT_NEAR(static_cast<double>(*begin), 1'012'000, 1);
+  }
+}
+
+TEST(FindStop, AWaitForACoreIsNone) {
+  WatchLook look = kLook;
+  look.core_wait = milliseconds(73);
+  EXPECT_FALSE(find_stop_behind(look, 0)) << "27 ms are the scheduler's";
+  look.core_wait = milliseconds(72);
+  EXPECT_TRUE(find_stop_behind(look, 0));
+}
+
+/// The system's own word for a stop: a signal that stops the process, and a timer that wakes a thread late.
+TEST(RunWatchOnHost, NoticesAStopBySignal) {
   recorder().set_idle_level(TraceLevel::kSteps);
-  bool is_found = false;  // on a busy machine the worker may be silent before the stop
-  for (int i = 0; i < 20 && !is_found; ++i) is_found = stop_begins_with_the_silence();
-  EXPECT_TRUE(is_found);
+  const RunWatch watch;
+  std::this_thread::sleep_for(milliseconds(150));  // it looks often from now on
+  be_stopped(milliseconds(80));
+  SpanRecord stop;
+  double ms = 0;
+  eventually(
+      [&] {
+        const RankCapture capture = recorder().snapshot();
+        stop = find_stop_record(capture);
+        ms = static_cast<double>(stop.end - stop.begin) * capture.ticks.ns_per_tick / 1e6;
+        return stop.zone == Zone::kNotRunning && ms >= 70;
+      },
+      "a stop of 80 ms in the trace", [&] { return "the longest is of " + std::to_string(ms) + " ms"; });
+  EXPECT_LT(stop.a / 1e3, ms) << "a stop is no wait for a core";
   recorder().set_idle_level(TraceLevel::kOff);
 }
 
@@ -129,7 +165,38 @@ TEST(DelayCounterTest, AThreadThatIsUnknownWaitsForNothing) {
   EXPECT_EQ(counter.take_ns(), 0);
 }
 
-/// Two threads that share a core wait for each other.
+class ScheduleFile : public testing::Test {
+ protected:
+  void say(const std::string& text) const { std::ofstream(path()) << text; }
+  std::string path() const { return folder_.path() / "schedstat"; }
+
+ private:
+  test::TempFolder folder_;
+};
+
+TEST_F(ScheduleFile, WaitsForACoreAreCountedSinceTheLastCall) {
+  say("900 1500 7\n");
+  DelayCounter counter(1, path());
+  EXPECT_EQ(counter.take_ns(), 0) << "what was before it is not counted";
+  say("5000 2500 8\n");
+  const uint64_t before = now_ticks();
+  EXPECT_EQ(counter.take_ns(), 1000);
+  EXPECT_GE(counter.since(), before);
+  EXPECT_EQ(counter.take_ns(), 0);
+}
+
+TEST_F(ScheduleFile, WhatSaysNothingIsNoWait) {
+  say("900 1500 7\n");
+  DelayCounter counter(1, path());
+  for (const char* text : {"", "900", "900 x 7", "garbage"}) {
+    say(text);
+    EXPECT_EQ(counter.take_ns(), 0) << text;
+  }
+  say("900 1600 7\n");
+  EXPECT_EQ(counter.take_ns(), 100);
+}
+
+/// Two threads that share a core wait for each other, sooner or later.
 TEST(DelayCounterTest, CountsWaitsForACore) {
   if (access("/proc/self/schedstat", R_OK) != 0) GTEST_SKIP() << "this kernel counts no waits";
   cpu_set_t before, one;
@@ -143,23 +210,13 @@ TEST(DelayCounterTest, CountsWaitsForACore) {
     }
   });
   DelayCounter counter(gettid());
+  const auto end = std::chrono::steady_clock::now() + kTestLimit;
   int64_t delay_ns = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  while (delay_ns == 0 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) delay_ns += counter.take_ns();
+  while (delay_ns == 0 && std::chrono::steady_clock::now() < end) delay_ns += counter.take_ns();  // it must not sleep
   is_done = true;
   rival.join();
-  EXPECT_GT(delay_ns, 0);
+  EXPECT_GT(delay_ns, 0) << "nanoseconds that it waited beside a rival for its core";
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
-}
-
-TEST(DelayCounterTest, CountsOnlySinceTheLastCall) {
-  DelayCounter counter(gettid());
-  EXPECT_GE(counter.take_ns(), 0);
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_GE(counter.take_ns(), 0);
-  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(20)) std::this_thread::yield();
-  const std::chrono::nanoseconds waited(counter.take_ns());
-  EXPECT_LE(waited, std::chrono::steady_clock::now() - begin);
 }
 
 }  // namespace

@@ -9,6 +9,12 @@
 namespace ferry {
 namespace {
 
+/// Returns in a later tick than it was called.
+void pass_a_tick() {
+  for (const uint64_t now = now_ticks(); now_ticks() == now;) {
+  }
+}
+
 class SpanChainTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -19,7 +25,10 @@ class SpanChainTest : public testing::Test {
     if (recorder().is_capturing()) recorder().stop();
   }
 
-  static void span(Zone zone) { const Span recorded(zone); }
+  static void span(Zone zone) {
+    const Span recorded(zone);
+    pass_a_tick();
+  }
 
   /// What the calling thread recorded, as it ended.
   static std::vector<SpanRecord> stop() {
@@ -35,10 +44,11 @@ TEST_F(SpanChainTest, NeighboursShareATick) {
   {
     const SpanChain chain;
     span(Zone::kAdd);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // is the norm's, though it should not be there
+    pass_a_tick();  // is the norm's, though it should not be there
     span(Zone::kInputNorm);
     span(Zone::kRouter);
   }
+  pass_a_tick();
   span(Zone::kSample);
   const std::vector<SpanRecord> records = stop();
   ASSERT_EQ(records.size(), 4U);
@@ -55,11 +65,13 @@ TEST_F(SpanChainTest, WhatIsWithinASpanIsNoneOfItsChain) {
     span(Zone::kAdd);
     {
       const Span outer(Zone::kExperts);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      pass_a_tick();
       span(Zone::kGroupedGateUp);
+      pass_a_tick();
       const SpanChain inner;
       span(Zone::kExpertQuantize);
       span(Zone::kGroupedDown);
+      pass_a_tick();
     }
     span(Zone::kCombine);
   }

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <chrono>
 #include <cmath>
-#include <thread>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "profiler/span.h"
@@ -185,7 +186,7 @@ TEST(DeviceTrace, CopiesOfTheHostAndOutsideOfOperatorsAreNoOperators) {
 }
 
 // The share of an operator that is given a thousand times the rows must show it.
-TEST(DeviceTrace, WhatTakesLongerTakesMoreOfTheLane) {
+TEST(DeviceTraceOnHost, WhatTakesLongerTakesMoreOfTheLane) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   const auto share_of_first = [&](int64_t num_rows) {
     Traced traced(*physical);
@@ -257,30 +258,85 @@ TEST(DeviceTrace, AWrongReadingOfTheClockIsNotBelieved) {
   }
 }
 
+double ns_of_device_tick = 1;
+std::atomic<int64_t> skipped_ns{0};  // that the clocks of device and host are ahead of what they are
+
+VKAPI_ATTR VkResult VKAPI_CALL read_clocks_ahead(VkDevice device, uint32_t count, const VkCalibratedTimestampInfoEXT* infos,
+                                                 uint64_t* times, uint64_t* deviation) {
+  ++num_readings;
+  const VkResult result = read_clocks(device, count, infos, times, deviation);
+  times[0] += static_cast<uint64_t>(static_cast<double>(skipped_ns) / ns_of_device_tick);
+  times[1] += static_cast<uint64_t>(skipped_ns.load());
+  return result;
+}
+
+/// Follows a device's clock, on a machine whose clocks a test moves on.
+class FollowedClock {
+ public:
+  explicit FollowedClock(const PhysicalDevice& physical)
+      : device_(physical), ns_per_host_tick_(recorder().ticks().ns_per_tick) {
+    read_clocks = std::exchange(device().vk().GetCalibratedTimestamps, &read_clocks_ahead);
+    ns_of_device_tick = physical.traits.timestamp_ns;
+    skipped_ns = 0;
+    clock_.emplace(device());
+  }
+
+  void skip(int64_t ns) { skipped_ns += ns; }
+  /// How often the clock is read for so many submissions that are seen to have run at one moment.
+  int readings_of(int num_submissions) {
+    struct Submission {
+      uint64_t submitted, moment;
+    };
+    std::vector<Submission> submissions;
+    for (int i = 0; i < num_submissions; ++i) submissions.push_back({host_now(), device_now()});
+    const uint64_t seen = host_now();
+    num_readings = 0;
+    for (const Submission& s : submissions) clock_->follow(s.submitted, s.moment, s.moment, seen);
+    return num_readings;
+  }
+  DeviceClock& clock() { return *clock_; }
+  uint64_t device_now() {
+    const std::array<VkCalibratedTimestampInfoEXT, 1> info = {
+        {{.sType = VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT, .timeDomain = VK_TIME_DOMAIN_DEVICE_EXT}}};
+    std::array<uint64_t, 2> times{};
+    uint64_t deviation = 0;
+    EXPECT_EQ(device().vk().GetCalibratedTimestamps(device().handle(), 1, info.data(), times.data(), &deviation), VK_SUCCESS);
+    return times[0];
+  }
+
+ private:
+  Device& device() { return device_.backend.device(); }
+  uint64_t host_now() const { return now_ticks() + static_cast<uint64_t>(static_cast<double>(skipped_ns) / ns_per_host_tick_); }
+
+  test::VulkanDevice device_;
+  const double ns_per_host_tick_;
+  std::optional<DeviceClock> clock_;
+};
+
 // Two readings a moment apart would tell the clock's rate by their errors.
-TEST(DeviceTrace, OneReadingServesAllSubmissionsThatAreSeenAtOnce) {
+TEST(DeviceClock, OneReadingServesAllSubmissionsThatAreSeenAtOnce) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   if (!physical->traits.has_calibrated_time) GTEST_SKIP() << "the device's clock cannot be read";
-  Traced traced(*physical);
-  read_clocks = std::exchange(traced.device().backend.device().vk().GetCalibratedTimestamps, &read_wrong_clocks);
-  clock_error = 0;
-  Matrix x = traced.rows(5);
-  const auto readings_of = [&](int num_submissions) {
-    num_readings = 0;
-    for (int i = 0; i < num_submissions; ++i) {
-      add(traced.stream(), {.a = x.view(), .b = x.view(), .out = x.view()});
-      traced.stream().submit();
-    }
-    traced.finish();
-    return num_readings.load();
-  };
-  readings_of(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(250));
-  const int once = readings_of(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  constexpr int64_t kLongAgo = 2'000'000'000;  // ns
+  FollowedClock followed(*physical);
+  followed.skip(kLongAgo);
+  const int once = followed.readings_of(1);
   EXPECT_GT(once, 0);
-  EXPECT_EQ(readings_of(3), once);
-  traced.stop();
+  followed.skip(kLongAgo);
+  EXPECT_EQ(followed.readings_of(3), once);
+}
+
+TEST(DeviceClock, WhatTakesLongerOnTheDeviceTakesLongerInTheTrace) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  if (!physical->traits.has_calibrated_time) GTEST_SKIP() << "the device's clock cannot be read";
+  FollowedClock followed(*physical);
+  const uint64_t moment = followed.device_now();
+  const double host_per_device = physical->traits.timestamp_ns / recorder().ticks().ns_per_tick;
+  for (const uint64_t device_ticks : {uint64_t{1000}, uint64_t{1'000'000}}) {
+    const uint64_t host_ticks = followed.clock().place(moment + device_ticks) - followed.clock().place(moment);
+    EXPECT_NEAR(static_cast<double>(host_ticks), static_cast<double>(device_ticks) * host_per_device,
+                2 + 1e-3 * static_cast<double>(host_ticks));
+  }
 }
 
 TEST(DeviceTrace, ADeviceWithoutTimestampsSaysSo) {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/vulkan/shaders/push_probe.h"
+#include "tests/support/planned_clock.h"
 #include "tests/support/vulkan_device.h"
 
 namespace ferry::vulkan {
@@ -74,45 +74,18 @@ TEST(MultiplyProbe, CountsTwoOperationsAMultiplyAdd) {
   }
 }
 
-/// Operations a second of a product of ones with ones, in which every result is k: another kernel, whose factors come from
-/// memory.
-double product_flops_per_s(test::VulkanDevice& device, int64_t size) {
-  constexpr int64_t kK = 256;
-  Stream& stream = device.stream;
-  Matrix ones(DType::kBF16, size, kK);
-  std::ranges::fill(std::span(ones.view().row<bfloat16>(0), static_cast<std::size_t>(size * kK)), to_bfloat16(1.0F));
-  const auto weights = device.backend.backend().matmul().pack(ones.view());
-  Matrix x(device.memory(), DType::kBF16, size, kK), out(device.memory(), DType::kBF16, size, size);
-  copy_rows(stream, ones.view(), x.view());
-  stream.wait(stream.submit());
-  double best = 0;
-  for (int pass = 0; pass < 3; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    const PackedMatrix* group = weights.get();
-    const auto count = static_cast<int32_t>(size);
-    grouped_matmul(stream, {.rows = {x.view(), {}}, .counts = {&count, 1}, .weights = {&group, 1}, .out = out.view()});
-    stream.wait(stream.submit());
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    best = std::max(best, 2.0 * static_cast<double>(size * size * kK) / taken.count());
-  }
-  Matrix host(DType::kBF16, size, size);
-  copy_rows(stream, out.view(), host.view());
-  stream.wait(stream.submit());
-  EXPECT_EQ(std::ranges::count_if(std::span(host.view().row<bfloat16>(0), static_cast<std::size_t>(size * size)),
-                                  [](bfloat16 value) { return to_float(value) != kK; }),
-            0);
-  return best;
-}
-
-// A roof that counts what was not multiplied, or takes seconds for milliseconds, is off by more than what a product reaches of
-// it: a device that waits for memory and to be asked, a thousandth.
-TEST(MultiplyProbe, IsOfTheOrderOfWhatAProductReaches) {
+/// Of the best way, whose operations are counted above. A pass of 4 ms is long enough for its first number of workgroups.
+TEST(MultiplyProbe, TheRoofIsWhatWasMultipliedByItsTime) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   test::VulkanDevice device(*physical, DType::kBF16);
-  const bool is_emulated = physical->info.kind == "CPU";
-  const double roof = device.backend.flops_per_s(DType::kBF16), product = product_flops_per_s(device, is_emulated ? 256 : 4096);
-  EXPECT_GT(roof, product / 10);
-  EXPECT_LT(roof, product * 1000);
+  PlannedClock clock(std::chrono::milliseconds(4));
+  MultiplyProbe probe(device.backend.device(), clock);
+  for (const DType factors : kFactors) {
+    constexpr double kWorkgroups = 16;
+    double most = 0;
+    for (const MultiplyProbe::Way& way : probe.ways(factors)) most = std::max(most, way.operations);
+    EXPECT_DOUBLE_EQ(probe.flops_per_s(factors), kWorkgroups * most / 0.004) << dtype_name(factors);
+  }
 }
 
 }  // namespace

@@ -19,14 +19,13 @@ namespace {
 
 constexpr int kPages = 300;
 
-/// Faults of the test itself beside those that it makes: `usual`, and with AddressSanitizer those of its shadow.
-constexpr uint64_t others(uint64_t usual) {
+/// Faults of the test itself beside those that it makes: fewer than it makes at once, but with AddressSanitizer those of its
+/// shadow.
 #ifdef FERRY_ADDRESS_SANITIZER
-  return usual + 100'000;
+constexpr uint64_t kOthers = 100'000;
 #else
-  return usual;
+constexpr uint64_t kOthers = 50;
 #endif
-}
 
 /// Touches so many pages that were never touched.
 void fault(int num_pages) {
@@ -62,10 +61,10 @@ TEST(ThreadCounters, CountsEachPageThatIsTouchedFirst) {
     EXPECT_EQ(reading.tid, gettid());
     EXPECT_FALSE(reading.is_scaled);
     EXPECT_GE(reading[Counter::kMinorFaults], uint64_t{kPages});
-    EXPECT_LE(reading[Counter::kMinorFaults], uint64_t{kPages} + others(3)) << (by_perf ? "perf" : "stat");
+    EXPECT_LE(reading[Counter::kMinorFaults], uint64_t{kPages} + kOthers) << (by_perf ? "perf" : "stat");
     const CounterReading next = counters.take(11);
     EXPECT_EQ(next.begin, 9U) << "from the last one on";
-    EXPECT_LE(next[Counter::kMinorFaults], others(1));
+    EXPECT_LE(next[Counter::kMinorFaults], kOthers);
   }
 }
 
@@ -98,7 +97,7 @@ TEST(ThreadCounters, CountsOtherThreads) {
   stage = 3;
   other.join();
   EXPECT_GE(reading[Counter::kMinorFaults], uint64_t{kPages});
-  EXPECT_LE(reading[Counter::kMinorFaults], uint64_t{kPages} + others(3));
+  EXPECT_LE(reading[Counter::kMinorFaults], uint64_t{kPages} + kOthers);
   counters.take(2);
   const uint64_t later = counters.take(3)[Counter::kMinorFaults];
   EXPECT_TRUE(later == 0 || later == kNotCounted) << later << " of a thread that is gone";
@@ -127,7 +126,8 @@ TEST(PerfGroups, EventsThatAreUnknownAreAbsentAndTheRestCounts) {
   const PerfReading after = group.read();
   bool is_scaled = false;
   const CounterValues counted = count_between(before, after, is_scaled);
-  EXPECT_EQ(counted[static_cast<std::size_t>(Counter::kMinorFaults)], uint64_t{kPages});
+  EXPECT_GE(counted[static_cast<std::size_t>(Counter::kMinorFaults)], uint64_t{kPages});
+  EXPECT_LE(counted[static_cast<std::size_t>(Counter::kMinorFaults)], uint64_t{kPages} + kOthers);
   EXPECT_EQ(counted[static_cast<std::size_t>(Counter::kCycles)], kNotCounted);
   EXPECT_FALSE(is_scaled);
 }
@@ -166,33 +166,33 @@ TEST(PerfPages, WhatThePageDoesNotAllowIsNotRead) {
 TEST(OperatorCounts, HaveWhatHappenedInEach) {
   OperatorCounts counts;
   if (!counts.is_open() || counts.tells_operators_apart()) GTEST_SKIP() << "the kernel counts no faults for this test";
-  fault(7);
+  fault(700);
   counts.begin(Zone::kQProj);
-  fault(20);
+  fault(300);
   counts.end();
   counts.begin(Zone::kOProj);  // of the same part
-  fault(30);
+  fault(500);
   counts.end();
   counts.begin(Zone::kRouter);
-  fault(50);
+  fault(1100);
   counts.end();
   counts.begin(Zone::kWaitCombine);  // no operator
-  fault(90);
+  fault(1900);
   counts.end();
   counts.begin(Zone::kQProj);
-  fault(1);
+  fault(100);
   counts.begin(Zone::kWaitCombine);
   const std::vector<CounterReading>& taken = counts.take(3, 10, 20);
   ASSERT_EQ(taken.size(), 2U);
   EXPECT_EQ(taken[0].zone, Zone::kQProj);
   EXPECT_TRUE(taken[0].is_part);
-  EXPECT_GE(taken[0][Counter::kMinorFaults], 51U);
-  EXPECT_LE(taken[0][Counter::kMinorFaults], 51 + others(0));
+  EXPECT_GE(taken[0][Counter::kMinorFaults], 900U);
+  EXPECT_LE(taken[0][Counter::kMinorFaults], 900 + kOthers);
   EXPECT_EQ(taken[0].begin, 10U);
   EXPECT_EQ(taken[0].end, 20U);
   EXPECT_EQ(taken[1].zone, Zone::kRouter);
-  EXPECT_GE(taken[1][Counter::kMinorFaults], 50U);
-  EXPECT_LE(taken[1][Counter::kMinorFaults], 50 + others(0));
+  EXPECT_GE(taken[1][Counter::kMinorFaults], 1100U);
+  EXPECT_LE(taken[1][Counter::kMinorFaults], 1100 + kOthers);
   EXPECT_TRUE(counts.take(3, 20, 30).empty()) << "handed over once";
 }
 
@@ -221,7 +221,7 @@ TEST(CounterRecorder, KeepsWhatThreadsDidUntilTheEnd) {
     if (reading.tid == gettid()) faults += reading[Counter::kMinorFaults];
   }
   EXPECT_GE(faults, uint64_t{3 * kPages});
-  EXPECT_LE(faults, uint64_t{3 * kPages} + others(10));
+  EXPECT_LE(faults, uint64_t{3 * kPages} + kOthers);
   ASSERT_FALSE(capture.readings.empty());
   EXPECT_EQ(capture.readings[0].step, 4U);
   EXPECT_EQ(capture.readings[0].begin, 10U);
@@ -253,10 +253,13 @@ TEST(CounterRecorder, ThreadsThatEndAreReadALastTime) {
   fault(kPages);
   recorder.retire_thread(gettid(), 12);
   fault(kPages);
-  const CounterCapture capture = recorder.end(30);
-  ASSERT_EQ(capture.readings.size(), 1U);
-  EXPECT_EQ(capture.readings[0].end, 12U);
-  EXPECT_LE(capture.readings[0][Counter::kMinorFaults], uint64_t{kPages} + others(10));
+  std::vector<CounterReading> own;
+  for (const CounterReading& reading : recorder.end(30).readings) {
+    if (reading.tid == gettid()) own.push_back(reading);
+  }
+  ASSERT_EQ(own.size(), 1U);
+  EXPECT_EQ(own[0].end, 12U);
+  EXPECT_LE(own[0][Counter::kMinorFaults], uint64_t{kPages} + kOthers);
 }
 
 TEST(CounterRecorder, ThreadsThatEndBeforeTheirCountersAreOpenAreNotCounted) {

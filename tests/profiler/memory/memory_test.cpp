@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -141,8 +142,11 @@ TEST(MemoryRecorderTest, TakesSamplesUntilThereIsNoRoom) {
   recorder.begin(2);
   EXPECT_TRUE(recorder.is_due()) << "at once";
   const MemoryAccount account;
+  const auto before = std::chrono::steady_clock::now();
   for (uint64_t now = 1; now <= 5; ++now) recorder.sample(account, {}, now);
-  EXPECT_FALSE(recorder.is_due());
+  EXPECT_FALSE(recorder.is_due(before + MemoryRecorder::kPeriod - std::chrono::nanoseconds(1)))
+      << "a period is over at the earliest";
+  EXPECT_TRUE(recorder.is_due(std::chrono::steady_clock::now() + std::chrono::hours(1)));
   const MemoryCapture capture = recorder.end();
   ASSERT_EQ(capture.samples.size(), 2U);
   EXPECT_EQ(capture.samples[1].ticks, 2U);
