@@ -73,7 +73,7 @@ StatusTarget make_target(const TopOptions& options) {
 /// libcurl's handles, and the answer as far as it has come.
 class StatusClient::Impl {
  public:
-  explicit Impl(StatusTarget target) : target_(std::move(target)) {
+  Impl(StatusTarget target, const StatusTimes& times) : target_(std::move(target)) {
     if (!easy_ || !multi_) throw Error(ErrorCode::kInternal, "libcurl cannot be initialised");
     CURL* const handle = easy_.get();
     set(handle, CURLOPT_URL, target_.status_url.c_str());
@@ -81,8 +81,8 @@ class StatusClient::Impl {
     set(handle, CURLOPT_FOLLOWLOCATION, 0L);
     set(handle, CURLOPT_PROXY, "");  // whatever the environment says: a key is for the server alone
     set(handle, CURLOPT_USERAGENT, "ferry top");
-    set(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(kDeadline.count()));
-    set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(kConnectDeadline.count()));
+    set(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(times.answer.count()));
+    set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(times.connect.count()));
     set(handle, CURLOPT_NOSIGNAL, 1L);
     set(handle, CURLOPT_QUICK_EXIT, 1L);  // a look-up that hangs is not waited for
     set(handle, CURLOPT_WRITEFUNCTION, take_body);
@@ -175,7 +175,8 @@ class StatusClient::Impl {
   std::unique_ptr<CURLM, FreeMulti> multi_{curl_multi_init()};
 };
 
-StatusClient::StatusClient(StatusTarget target) : impl_(std::make_unique<Impl>(std::move(target))) {}
+StatusClient::StatusClient(StatusTarget target, const StatusTimes& times)
+    : impl_(std::make_unique<Impl>(std::move(target), times)) {}
 StatusClient::~StatusClient() = default;
 const StatusTarget& StatusClient::target() const { return impl_->target(); }
 void StatusClient::ask() { impl_->ask(); }

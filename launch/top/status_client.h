@@ -28,13 +28,18 @@ struct StatusAnswer {
   bool is_refused = false;  // by the server, which would say the same again: a key that is wrong, a page that is not there
 };
 
+/// How long a question may take.
+struct StatusTimes {
+  std::chrono::milliseconds answer{5000};   // in all
+  std::chrono::milliseconds connect{3000};  // of which, until a connection stands
+};
+
 /// Asks a server for its status over HTTP, one question at a time, without a thread. One thread uses it.
 class StatusClient {
  public:
-  static constexpr std::chrono::milliseconds kDeadline{5000}, kConnectDeadline{3000};
   static constexpr int64_t kMaxBytes = int64_t{1} << 20;
 
-  explicit StatusClient(StatusTarget target);
+  explicit StatusClient(StatusTarget target, const StatusTimes& times = {});
   ~StatusClient();
   StatusClient(const StatusClient&) = delete;
   StatusClient& operator=(const StatusClient&) = delete;

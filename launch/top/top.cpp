@@ -21,7 +21,7 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAwayPeriod{2000};  // at least, until a server that is away is asked again
 constexpr int kPlainColumns = 100;                      // of a frame that goes to a file or a pipe
@@ -36,7 +36,7 @@ class Top {
  public:
   Top(const TopOptions& options, Terminal::Mode mode)
       : options_(options),
-        interval_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval_s))),
+        interval_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(options.interval_s))),
         is_screen_(mode == Terminal::Mode::kScreen),
         client_(make_target(options)),
         terminal_(mode) {}
@@ -45,13 +45,13 @@ class Top {
   void run() {
     if (is_screen_) draw();
     while (!is_over_) {
-      const Clock::time_point now = Clock::now();
+      const SteadyClock::time_point now = SteadyClock::now();
       if (!client_.is_asking() && now >= next_look_) {
         client_.ask();
         next_look_ = now + interval_;
       }
       const auto until = std::chrono::duration_cast<std::chrono::milliseconds>(next_look_ - now) + std::chrono::milliseconds(1);
-      const auto timeout = client_.is_asking() ? StatusClient::kDeadline : until;
+      const auto timeout = client_.is_asking() ? StatusTimes{}.answer : until;
       if (const std::optional<StatusAnswer> answer = client_.wait(terminal_.descriptors(), timeout)) take(*answer);
       while (const std::optional<TopEvent> event = terminal_.next_event()) act_on(*event);
     }
@@ -61,7 +61,7 @@ class Top {
   void act_on(TopEvent event) {
     switch (event) {
       case TopEvent::kQuit: is_over_ = true; break;
-      case TopEvent::kRefresh: next_look_ = Clock::now(); break;
+      case TopEvent::kRefresh: next_look_ = SteadyClock::now(); break;
       case TopEvent::kRedraw:
         if (is_screen_) draw();
         break;
@@ -79,7 +79,7 @@ class Top {
     }
     if (!complaint.empty()) return miss(complaint, answer.is_refused);
     complaint_.clear();
-    last_seen_ = Clock::now();
+    last_seen_ = SteadyClock::now();
     ++num_looks_;
     if (options_.json) {
       terminal_.show({without_line_end(answer.body)});
@@ -96,7 +96,7 @@ class Top {
     if (options_.once) throw Error(is_refused ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, complaint);
     if (!is_screen_ && complaint != complaint_) std::fprintf(stderr, "ferry: %s; it is asked again\n", complaint.c_str());
     complaint_ = complaint;
-    next_look_ = std::max(next_look_, Clock::now() + kAwayPeriod);
+    next_look_ = std::max(next_look_, SteadyClock::now() + kAwayPeriod);
     if (is_screen_) draw();
   }
 
@@ -114,7 +114,8 @@ class Top {
       line.add("asking " + client_.target().server + " ...");
     } else {
       line.add(complaint_ + "; it is asked again", Style::kBad);
-      const double seconds = std::chrono::duration<double>(Clock::now() - last_seen_.value_or(Clock::now())).count();
+      const double seconds =
+          std::chrono::duration<double>(SteadyClock::now() - last_seen_.value_or(SteadyClock::now())).count();
       if (last_seen_) line.add(", last seen " + age_text(seconds) + " ago");
     }
     return {line.render(screen)};
@@ -133,14 +134,14 @@ class Top {
   }
 
   const TopOptions& options_;
-  const Clock::duration interval_;
+  const SteadyClock::duration interval_;
   const bool is_screen_;
   StatusClient client_;
   Terminal terminal_;
   LiveHistory history_;
   std::string complaint_;  // why the last look saw nothing
-  std::optional<Clock::time_point> last_seen_;
-  Clock::time_point next_look_{};
+  std::optional<SteadyClock::time_point> last_seen_;
+  SteadyClock::time_point next_look_{};
   int num_looks_ = 0;
   bool is_over_ = false;
 };

@@ -80,7 +80,9 @@ void ConnectionAcceptor::accept_from(int listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      lacks_resources_ |= std::find(kResourceErrors.begin(), kResourceErrors.end(), errno) != kResourceErrors.end();
+      const bool is_shortage = std::find(kResourceErrors.begin(), kResourceErrors.end(), errno) != kResourceErrors.end();
+      if (is_shortage) ++num_shortages_;
+      lacks_resources_ |= is_shortage;
       return;  // also for a connection that was gone before it was accepted: the next turn takes the others
     }
     const Host host = host_of(fd);

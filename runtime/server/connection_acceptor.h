@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -39,6 +40,9 @@ class ConnectionAcceptor {
   const std::string& address() const { return listeners_.address; }
 
   void start(Taker take);
+  /// How often it could not accept since descriptors or memory had run out, so far.
+  int64_t num_shortages() const { return num_shortages_; }
+
   /// Closes the listening sockets; connections that were handed over stay. When it returns, the taker is not running.
   void stop();
 
@@ -69,6 +73,7 @@ class ConnectionAcceptor {
   Taker take_;
   std::vector<Connection> handed_over_;  // of the acceptor's thread; may hold some that are closed
   bool lacks_resources_ = false;
+  std::atomic<int64_t> num_shortages_{0};
   std::thread thread_;
 };
 

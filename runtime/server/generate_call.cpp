@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::chrono::seconds kReaderPatience{60};  // for a caller to take what is left of an answer that has ended
 
-/// A call's deadline on the steady clock; none if it is further away than any request can last.
-std::optional<std::chrono::steady_clock::time_point> deadline_of(const grpc::CallbackServerContext& context) {
+/// A call's deadline on `clock`; none if it is further away than any request can last.
+std::optional<Clock::Time> deadline_of(const grpc::CallbackServerContext& context, const Clock& clock) {
   constexpr auto kLongest = std::chrono::hours(24 * 365);
   const auto now = std::chrono::system_clock::now();
   if (context.deadline() > now + kLongest) return std::nullopt;
-  return std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(context.deadline() - now);
+  return clock.now() + std::chrono::duration_cast<std::chrono::nanoseconds>(context.deadline() - now);
 }
 
 grpc::Status exhausted(const std::string& message) { return {grpc::StatusCode::RESOURCE_EXHAUSTED, message}; }
@@ -33,7 +33,8 @@ void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<C
   context_ = &context;
   message_ = std::move(message);
   owner_ = std::move(owner);
-  arrival_ = std::chrono::steady_clock::now();
+  arrival_ = shared_.clock.now();
+  deadline_ = deadline_of(context, shared_.clock);
   try {
     message_->check(shared_.limits);
   } catch (const Error& e) {
@@ -129,7 +130,7 @@ bool GenerateCall::stop_preparing(std::vector<RequestNumber> numbers, const grpc
 void GenerateCall::tell_abort() {
   GenerateEvent event{.finish_reason = FinishReason::kAborted};
   event.request_id = message_->request_id();
-  event.timings.total_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - arrival_).count();
+  event.timings.total_ns = std::chrono::nanoseconds(shared_.clock.now() - arrival_).count();
   {
     const std::lock_guard lock(mutex_);
     num_open_ = 1;
@@ -138,21 +139,20 @@ void GenerateCall::tell_abort() {
 }
 
 std::vector<Request> GenerateCall::make_requests() const {
-  const auto deadline = deadline_of(*context_);
   const auto check_in = [&] {
     if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
     if (const std::optional<Error> failure = shared_.engine.failure()) throw *failure;
-    if (deadline && std::chrono::steady_clock::now() >= *deadline)
+    if (deadline_ && shared_.clock.now() >= *deadline_)
       throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
   };
   check_in();
-  std::vector<Request> requests =
-      message_->make_requests(shared_.engine, {.limits = shared_.limits, .check_in = check_in, .deadline = deadline});
+  std::vector<Request> requests = message_->make_requests(
+      shared_.engine, {.limits = shared_.limits, .check_in = check_in, .deadline = deadline_, .clock = shared_.clock});
   for (Request& request : requests) {
     request.id = message_->request_id();
     request.owner = request.account = owner_;
     request.arrival = arrival_;
-    request.deadline = deadline;
+    request.deadline = deadline_;
   }
   return requests;
 }

@@ -101,7 +101,8 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   grpc::CallbackServerContext* context_ = nullptr;
   std::unique_ptr<CallMessage> message_;  // of use while the call is being prepared
   std::string owner_;
-  std::chrono::steady_clock::time_point arrival_;
+  Clock::Time arrival_;
+  std::optional<Clock::Time> deadline_;
   int64_t num_message_bytes_ = -1;  // once it was let in
   Preparations::Place place_ = 0;   // while it is being prepared
   std::atomic<bool> is_cancelled_{false};

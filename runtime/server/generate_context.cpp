@@ -31,9 +31,11 @@ void OpenCalls::leave(int64_t num_bytes) {
   num_bytes_ -= num_bytes;
 }
 
-GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits)
+GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock)
     : engine(engine_client),
       limits(bounded_by(engine_client.prompt_bounds(), server_limits)),
+      clock(its_clock),
+      preparations(its_clock),
       tokenizers(kTokenizerThreads, kMaxWaitingPrompts),
       media_readers(kMediaThreads, kMaxWaitingPrompts),
       grammar_makers(kGrammarThreads, kMaxWaitingPrompts),

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "runtime/base/clock.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
@@ -34,13 +35,14 @@ enum class PromptWork { kText, kMedia, kGrammar };
 struct GenerateContext {
   EngineClient& engine;
   const ServerLimits limits;
+  Clock& clock;  // of arrivals and deadlines
   Preparations preparations;
   TaskPool tokenizers;                          // of prompts that are text alone: what takes long keeps nobody else waiting
   TaskPool media_readers;                       // of those with pictures
   TaskPool grammar_makers;                      // of those whose text is constrained, which may wait for the grammar's compiler
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the services leave it, too
 
-  GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits);
+  GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock = real_clock());
 
   TaskPool& pool_for(PromptWork work);
   /// Ends the call that `owner` named so, or whose requests have that name; false if there is none.

@@ -51,8 +51,8 @@ int64_t largest_request(const EngineClient& engine, const ServerLimits& limits) 
 
 class GrpcServer::Impl {
  public:
-  Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
-      : keys_(options.access.keys), door_(options.address, options.limits), calls_(engine, options.limits) {
+  Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile, Clock& clock)
+      : keys_(options.access.keys), door_(options.address, options.limits), calls_(engine, options.limits, clock) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(longest_request(engine, calls_.limits)));
@@ -80,7 +80,7 @@ class GrpcServer::Impl {
       health.SetServingStatus(name, is_serving);
   }
 
-  void finish_prompts(std::chrono::steady_clock::time_point deadline) { calls_.preparations.drain(deadline); }
+  void finish_prompts(Clock::Time deadline) { calls_.preparations.drain(deadline); }
 
   void shutdown(milliseconds grace) { door_.shutdown(*server_, grace); }
 
@@ -110,12 +110,12 @@ class GrpcServer::Impl {
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services
 };
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
-    : impl_(std::make_unique<Impl>(options, engine, profile)) {}
+GrpcServer::GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile, Clock& clock)
+    : impl_(std::make_unique<Impl>(options, engine, profile, clock)) {}
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
 void GrpcServer::set_serving(bool is_serving) { impl_->set_serving(is_serving); }
-void GrpcServer::finish_prompts(std::chrono::steady_clock::time_point deadline) { impl_->finish_prompts(deadline); }
+void GrpcServer::finish_prompts(Clock::Time deadline) { impl_->finish_prompts(deadline); }
 void GrpcServer::shutdown(std::chrono::milliseconds grace) { impl_->shutdown(grace); }
 
 }  // namespace ferry

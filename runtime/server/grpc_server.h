@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/clock.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/engine_client.h"
@@ -26,12 +27,14 @@ class ProfileControl;
 /// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
 /// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
-/// Any thread may call any method. `engine` and `profile` must outlive the server.
+/// Any thread may call any method. `engine`, `profile` and `clock` must outlive the server. The clock tells when a call's
+/// deadline has come while its prompt is made. gRPC itself has its own.
 class GrpcServer {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
   /// Error{kFailedPrecondition} if it cannot be listened on (in use, not this host's).
-  GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile = nullptr);
+  GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile = nullptr,
+             Clock& clock = real_clock());
   /// Cancels what is still open.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
@@ -46,7 +49,7 @@ class GrpcServer {
 
   /// Takes no more requests for tokens and returns when the prompts of those it has are made and submitted; what is still at it
   /// at `deadline` is aborted.
-  void finish_prompts(std::chrono::steady_clock::time_point deadline);
+  void finish_prompts(Clock::Time deadline);
 
   /// Takes no more calls, waits until the open ones are done, cancels them after `grace`, and stops.
   void shutdown(std::chrono::milliseconds grace);

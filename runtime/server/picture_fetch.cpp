@@ -13,7 +13,6 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(5);
 constexpr int64_t kHeaderBytesMax = 64 << 10;
 
 using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
@@ -88,8 +87,8 @@ void set(const Handle& handle, CURLoption option, Value value) {
     throw Error(ErrorCode::kInternal, "libcurl option " + std::to_string(option) + ": " + curl_easy_strerror(code));
 }
 
-void set_limits(const Handle& handle, const RemoteUrl& url, std::chrono::milliseconds timeout) {
-  timeout = std::max(timeout, std::chrono::milliseconds(1));  // 0 would mean for ever
+void set_limits(const Handle& handle, const RemoteUrl& url, const RemotePictures& allowed) {
+  const auto timeout = std::max(allowed.timeout, std::chrono::milliseconds(1));  // 0 would mean for ever
   set(handle, CURLOPT_URL, url.text().c_str());
   set(handle, CURLOPT_PROTOCOLS_STR, url.scheme.c_str());
   set(handle, CURLOPT_FOLLOWLOCATION, 0L);
@@ -99,7 +98,7 @@ void set_limits(const Handle& handle, const RemoteUrl& url, std::chrono::millise
   set(handle, CURLOPT_SSL_VERIFYPEER, 1L);
   set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
   set(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(timeout.count()));
-  set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(std::min(timeout, kConnectTimeout).count()));
+  set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(std::min(timeout, allowed.connect_timeout).count()));
   set(handle, CURLOPT_NOSIGNAL, 1L);
   // A look-up that hangs would be waited for beyond the deadline; its thread ends by itself instead.
   set(handle, CURLOPT_QUICK_EXIT, 1L);
@@ -118,14 +117,14 @@ void set_callbacks(const Handle& handle, Transfer& transfer) {
   set(handle, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(transfer.max_bytes));  // as declared
 }
 
-[[noreturn]] void throw_failure(CURLcode code, const Transfer& transfer, std::chrono::milliseconds timeout,
+[[noreturn]] void throw_failure(CURLcode code, const Transfer& transfer, const RemotePictures& allowed,
                                 const std::string& what) {
   if (transfer.is_too_large || code == CURLE_FILESIZE_EXCEEDED)
     throw_invalid(what + " holds more than " + std::to_string(transfer.max_bytes) + " bytes; allowed: at most as many");
   if (code == CURLE_OPERATION_TIMEDOUT) {
-    throw Error(ErrorCode::kDeadlineExceeded, what + " did not come within " + std::to_string(timeout.count()) +
-                                                  " ms, of which " +
-                                                  std::to_string(std::min(timeout, kConnectTimeout).count()) + " to connect");
+    throw Error(ErrorCode::kDeadlineExceeded,
+                what + " did not come within " + std::to_string(allowed.timeout.count()) + " ms, of which " +
+                    std::to_string(std::min(allowed.timeout, allowed.connect_timeout).count()) + " to connect");
   }
   if (transfer.is_elsewhere && code == CURLE_COULDNT_CONNECT)
     throw_invalid(what + " is on a host without a public address; allowed: hosts of the internet");
@@ -155,7 +154,7 @@ std::vector<std::byte> fetch_remote(const RemoteUrl& url, const RemotePictures& 
                     .may_connect = trust.may_connect,
                     .check_in = allowed.check_in,
                     .bytes = {}};
-  set_limits(handle, url, allowed.timeout);
+  set_limits(handle, url, allowed);
   set_callbacks(handle, transfer);
   if (!trust.authorities.empty()) set(handle, CURLOPT_CAINFO, trust.authorities.c_str());
   const CURLcode code = curl_easy_perform(handle.get());
@@ -163,7 +162,7 @@ std::vector<std::byte> fetch_remote(const RemoteUrl& url, const RemotePictures& 
   const long status = status_of(handle.get());
   if (transfer.failure) std::rethrow_exception(transfer.failure);
   if (code == CURLE_OK || status >= 200) check_status(status, what);
-  if (code != CURLE_OK) throw_failure(code, transfer, allowed.timeout, what);
+  if (code != CURLE_OK) throw_failure(code, transfer, allowed, what);
   return std::move(transfer.bytes);
 }
 

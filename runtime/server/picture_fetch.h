@@ -23,7 +23,8 @@ struct RemotePictures {
   std::vector<std::string> hosts;                                // as parse_remote_hosts makes them; empty: nothing is fetched
   int64_t max_bytes = int64_t{32} << 20;                         // of one picture
   std::chrono::milliseconds timeout = std::chrono::seconds(10);  // from the look-up of the host to the last byte
-  std::function<void()> check_in = {};                           // about once a second, and as bytes come; may be empty
+  std::chrono::milliseconds connect_timeout = std::chrono::seconds(5);  // of which, until a connection stands
+  std::function<void()> check_in = {};                                  // about once a second, and as bytes come; may be empty
 };
 
 /// What a fetch trusts beside the list of hosts. Only tests trust anything else.

@@ -37,13 +37,13 @@ bool Preparations::abort(const std::string& owner, const std::string& request_id
   return true;
 }
 
-void Preparations::drain(Clock::time_point deadline) {
+void Preparations::drain(Clock::Time deadline) {
   std::unique_lock lock(mutex_);
   is_draining_ = true;
   const auto is_empty = [this] { return entries_.empty(); };
-  if (left_.wait_until(lock, deadline, is_empty)) return;
+  if (clock_.wait_until(lock, left_, deadline, is_empty)) return;
   for (auto& [place, entry] : entries_) entry.abort();
-  left_.wait_for(lock, kAbortPatience, is_empty);
+  clock_.wait_for(lock, left_, kAbortPatience, is_empty);
 }
 
 /// Needs mutex_.

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "runtime/base/clock.h"
+
 namespace ferry {
 
 /// The requests that were accepted and whose prompts are still being made: the coordinator does not know them yet, but their
@@ -17,7 +19,10 @@ namespace ferry {
 class Preparations {
  public:
   using Place = uint64_t;
-  using Clock = std::chrono::steady_clock;
+
+  explicit Preparations(Clock& clock = real_clock()) : clock_(clock) {}
+  Preparations(const Preparations&) = delete;
+  Preparations& operator=(const Preparations&) = delete;
 
   /// `abort` is called at most until leave() returns; it must be quick and must not call this. Throws
   /// Error{kInvalidArgument} for an id that its owner has given to another one here, {kUnavailable} once drain() was called.
@@ -29,7 +34,7 @@ class Preparations {
 
   /// Lets nobody in any more and returns when all have left; those that are here at `deadline` are aborted, and waited for
   /// a few seconds more.
-  void drain(Clock::time_point deadline);
+  void drain(Clock::Time deadline);
 
  private:
   struct Entry {
@@ -39,6 +44,7 @@ class Preparations {
 
   Entry* find(const std::string& owner, const std::string& request_id);
 
+  Clock& clock_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable left_;
   std::map<Place, Entry> entries_;  // few: the pools' queues bound them

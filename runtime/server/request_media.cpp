@@ -76,7 +76,7 @@ std::vector<std::byte> RequestMedia::fetch(const std::string& url, const std::st
         ": its url is on another host; allowed: data, or a url that begins with data: (this server was started without "
         "--allow-remote-images)");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = task_.clock.now();
   auto timeout = std::chrono::ceil<milliseconds>(fetch_time_left_);
   if (task_.deadline) timeout = std::min(timeout, std::chrono::ceil<milliseconds>(*task_.deadline - start));
   try {
@@ -84,9 +84,10 @@ std::vector<std::byte> RequestMedia::fetch(const std::string& url, const std::st
                                {.hosts = task_.limits.picture_hosts,
                                 .max_bytes = engine_.media().reader().limits().picture.max_bytes,
                                 .timeout = std::max(timeout, milliseconds(1)),
+                                .connect_timeout = task_.connect_timeout,
                                 .check_in = task_.check_in},
                                name, task_.trust);
-    fetch_time_left_ -= std::chrono::steady_clock::now() - start;
+    fetch_time_left_ -= task_.clock.now() - start;
     return bytes;
   } catch (const Error& error) {
     task_.check_in();

@@ -13,6 +13,7 @@
 #include "tests/comm/link_pair.h"
 #include "tests/fuzz/script.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/eventually.h"
 
 // A link whose other end is a stranger who writes what he likes on the socket, while this end posts receives, waits for them
 // and drops them.
@@ -246,7 +247,7 @@ class LinkUnderAttack {
     std::vector<std::byte> got(100);
     const auto receive = neighbours_.near->irecv(got, 1, Fit::kExact);
     const auto send = neighbours_.far->isend(sent, 1);
-    neighbours_.near->wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(8));
+    neighbours_.near->wait(*receive, std::chrono::steady_clock::now() + kTestLimit);
     FERRY_CHECK(got == sent);
   }
 

@@ -17,6 +17,7 @@
 #include "runtime/net/listeners.h"
 #include "tests/fuzz/script.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/eventually.h"
 
 // Both sides of a meeting under attack over a loopback socket: strangers come to who lets newcomers in, and a newcomer comes to
 // a stranger.
@@ -99,7 +100,7 @@ class RendezvousUnderAttack {
   void run() {
     for (int steps = 0; steps < 64 && !script_.has_ended(); ++steps) step();
     // Whatever they did, who has the key is let in.
-    const Joined joined = join(rendezvous_->address(), kMetKey, 7, {}, within(std::chrono::seconds(8)));
+    const Joined joined = join(rendezvous_->address(), kMetKey, 7, {}, within(kTestLimit));
     reset_at_close(joined.socket.get());
     guests_.clear();
     rendezvous_.reset();

@@ -1,6 +1,6 @@
 #include "runtime/server/front/coordinator_probe.h"
 
-#include <future>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +22,12 @@ struct Sight {
 /// One GET /health.
 class Look final : public ExchangeHearer {
  public:
-  std::future<Sight> sight() { return promise_.get_future(); }
+  /// What was seen; nothing if `clock` reads `deadline` before.
+  std::optional<Sight> wait(Clock& clock, Clock::Time deadline) {
+    std::unique_lock lock(mutex_);
+    if (!clock.wait_until(lock, ended_, deadline, [this] { return has_ended_; })) return std::nullopt;
+    return sight_;
+  }
 
   void on_head(HttpAnswerHead head) override { sight_.status = head.status; }
   void on_piece(std::string_view piece) override {
@@ -30,25 +35,30 @@ class Look final : public ExchangeHearer {
   }
   bool is_full() override { return false; }
   void on_end(ExchangeEnd end, const std::string& reason) override {
+    const std::scoped_lock lock(mutex_);
     if (end != ExchangeEnd::kWhole) sight_ = {.status = 0, .reason = reason};
-    promise_.set_value(std::move(sight_));
+    has_ended_ = true;
+    ended_.notify_all();
   }
 
  private:
-  Sight sight_;
-  std::promise<Sight> promise_;
+  Sight sight_;  // of the client's thread until it has ended
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;  // guarded by the mutex
 };
 
 }  // namespace
 
 CoordinatorProbe::CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, const FrontMark& mark, ProbeTimes times,
-                                   std::function<void()> on_look)
+                                   std::function<void()> on_look, Clock& clock)
     : pool_(pool),
       client_(client),
       mark_(mark),
       times_(times),
       on_look_(std::move(on_look)),
-      last_answers_(pool.size(), Clock::now()) {
+      clock_(clock),
+      last_answers_(pool.size(), clock.now()) {
   pool_.set_on_suspicion([this] { hurry(); });
   look();
   thread_ = std::thread([this] { run(); });
@@ -73,9 +83,9 @@ void CoordinatorProbe::hurry() {
 void CoordinatorProbe::run() {
   std::unique_lock lock(mutex_);
   while (!is_leaving_) {
-    const Clock::time_point begin = Clock::now();
-    changed_.wait_until(lock, begin + std::min(kShortestPeriod, times_.period), [&] { return is_leaving_; });
-    changed_.wait_until(lock, begin + times_.period, [&] { return is_leaving_ || is_hurried_; });
+    const Clock::Time begin = clock_.now();
+    clock_.wait_until(lock, changed_, begin + std::min(kShortestPeriod, times_.period), [&] { return is_leaving_; });
+    clock_.wait_until(lock, changed_, begin + times_.period, [&] { return is_leaving_ || is_hurried_; });
     if (is_leaving_) return;
     is_hurried_ = false;
     lock.unlock();
@@ -85,20 +95,19 @@ void CoordinatorProbe::run() {
 }
 
 void CoordinatorProbe::look() {
-  std::vector<std::pair<std::shared_ptr<HttpExchange>, std::future<Sight>>> looks;
+  std::vector<std::pair<std::shared_ptr<HttpExchange>, std::shared_ptr<Look>>> looks;
   for (std::size_t i = 0; i < pool_.size(); ++i) {
     const auto look = std::make_shared<Look>();
-    std::future<Sight> sight = look->sight();
     HttpQuestion question{.address = pool_.address(i).http, .path = "/health", .headers = {{FrontMark::kName, mark_.value()}}};
-    looks.emplace_back(client_.start(std::move(question), look), std::move(sight));
+    looks.emplace_back(client_.start(std::move(question), look), look);
   }
-  const Clock::time_point deadline = Clock::now() + times_.deadline;
+  const Clock::Time deadline = clock_.now() + times_.deadline;
   for (std::size_t i = 0; i < looks.size(); ++i) {
-    auto& [exchange, future] = looks[i];
-    const bool is_late = future.wait_until(deadline) != std::future_status::ready;
-    if (is_late) exchange->cancel();
-    const Sight sight = is_late ? Sight{.status = 0, .reason = "it did not answer in time"} : future.get();
-    const Clock::time_point now = Clock::now();
+    auto& [exchange, look] = looks[i];
+    const std::optional<Sight> seen = look->wait(clock_, deadline);
+    if (!seen) exchange->cancel();
+    const Sight sight = seen.value_or(Sight{.status = 0, .reason = "it did not answer in time"});
+    const Clock::Time now = clock_.now();
     if (sight.status != 0) last_answers_[i] = now;
     const CoordinatorState state = sight.status == 200 ? CoordinatorState::kServing
                                    : sight.status != 0 ? CoordinatorState::kRefusing

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/server/front/coordinator_pool.h"
 #include "runtime/server/front/front_mark.h"
 
@@ -22,21 +23,18 @@ struct ProbeTimes {
 };
 
 /// Looks at all coordinators again and again, GET /health, on a thread of its own: 200 is kServing, any other answer kRefusing,
-/// none within the deadline kDown. A front that
-/// is its own coordinator knows itself by `mark`, and refuses.
+/// none within the deadline kDown. A front that is its own coordinator knows itself by `mark`, and refuses.
 class CoordinatorProbe {
  public:
   /// Looks once before it returns. `on_look` is called after each look, on whatever thread looked: must be quick. All
-  /// others must outlive this.
+  /// others must outlive this. `times` are those of `clock`.
   CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, const FrontMark& mark, ProbeTimes times,
-                   std::function<void()> on_look);
+                   std::function<void()> on_look, Clock& clock = real_clock());
   ~CoordinatorProbe();
   CoordinatorProbe(const CoordinatorProbe&) = delete;
   CoordinatorProbe& operator=(const CoordinatorProbe&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void run();
   void look();
   void hurry();
@@ -46,7 +44,8 @@ class CoordinatorProbe {
   const FrontMark& mark_;
   const ProbeTimes times_;
   const std::function<void()> on_look_;
-  std::vector<Clock::time_point> last_answers_;  // by coordinator
+  Clock& clock_;
+  std::vector<Clock::Time> last_answers_;  // by coordinator
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_hurried_ = false, is_leaving_ = false;  // guarded by the mutex

@@ -58,16 +58,18 @@ bool wants_grpc(const FrontOptions& options) {
 
 class Front::Impl {
  public:
-  Impl(const FrontOptions& options, const Access& access)
+  Impl(const FrontOptions& options, const Access& access, const FrontTimes& times, Clock& clock)
       : drain_timeout_(milliseconds_of(options.drain_timeout_s)),
         limits_(options.limits),
         access_(access),
         pool_(checked_coordinators(options)) {
     check_tls(access_);
-    probe_.emplace(pool_, client_, mark_, ProbeTimes{.lost_after = milliseconds_of(options.lost_after_s)},
-                   [this] { tell_health(); });
+    const ProbeTimes probe_times{
+        .period = times.probe_period, .deadline = times.probe_deadline, .lost_after = milliseconds_of(options.lost_after_s)};
+    probe_.emplace(
+        pool_, client_, mark_, probe_times, [this] { tell_health(); }, clock);
     if (wants_grpc(options)) {
-      grpc_.emplace(options.grpc_address, limits_, access_, pool_, mark_);
+      grpc_.emplace(options.grpc_address, limits_, access_, pool_, mark_, times);
       grpc_health_ = &*grpc_;
       tell_health();
     }
@@ -127,7 +129,8 @@ class Front::Impl {
   std::mutex stop_mutex_;
 };
 
-Front::Front(const FrontOptions& options, const Access& access) : impl_(std::make_unique<Impl>(options, access)) {}
+Front::Front(const FrontOptions& options, const Access& access, const FrontTimes& times, Clock& clock)
+    : impl_(std::make_unique<Impl>(options, access, times, clock)) {}
 Front::~Front() = default;
 const std::string& Front::http_address() const { return impl_->http_address(); }
 const std::string& Front::grpc_address() const { return impl_->grpc_address(); }

@@ -3,8 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/clock.h"
 #include "runtime/options/front_options.h"
 #include "runtime/server/access.h"
+#include "runtime/server/front/front_times.h"
 
 namespace ferry {
 
@@ -23,7 +25,9 @@ class Front {
   /// counts in place of what options.access names. Throws Error{kInvalidArgument} for no or too many coordinators, an address
   /// that is not HOST:PORT, a coordinator's port 0 and TLS files that cannot be used, Error{kFailedPrecondition} if a port
   /// cannot be listened on.
-  Front(const FrontOptions& options, const Access& access);
+  ///
+  /// `clock`, which must outlive the front, is that of the looks and of options.lost_after_s.
+  Front(const FrontOptions& options, const Access& access, const FrontTimes& times = {}, Clock& clock = real_clock());
   /// As stop().
   ~Front();
   Front(const Front&) = delete;

@@ -14,14 +14,14 @@ namespace ferry {
 namespace {
 
 constexpr int kFirstBackoffMs = 100, kMaxBackoffMs = 1000;  // before a coordinator that was away is called again
-constexpr int kConnectMs = 2000;                            // for a connection to stand
 constexpr int kKeepAliveMs = 30'000;         // of silence on a connection with calls, until it is asked for a sign
 constexpr int kKeepAliveTimeoutMs = 10'000;  // for that
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const ServerLimits& limits) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const ServerLimits& limits,
+                                            std::chrono::milliseconds connect) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(connect.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
@@ -60,10 +60,11 @@ struct Broadcast {
 
 }  // namespace
 
-GrpcChannels::GrpcChannels(const CoordinatorPool& pool, const ServerLimits& limits) {
+GrpcChannels::GrpcChannels(const CoordinatorPool& pool, const ServerLimits& limits, const FrontTimes& times)
+    : broadcast_time_(times.broadcast) {
   for (std::size_t i = 0; i < pool.size(); ++i) {
     const std::string& address = pool.address(i).grpc;
-    channels_.push_back(address.empty() ? nullptr : make_channel(address, limits));
+    channels_.push_back(address.empty() ? nullptr : make_channel(address, limits, times.grpc_connect));
     stubs_.push_back(channels_.back() == nullptr ? nullptr : std::make_unique<grpc::GenericStub>(channels_.back()));
   }
 }
@@ -87,7 +88,7 @@ void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinat
   all->message = question.message;
   all->num_left = coordinators.size();
   all->on_done = std::move(on_done);
-  const auto latest = std::chrono::system_clock::now() + std::chrono::seconds(kBroadcastSeconds);
+  const auto latest = std::chrono::system_clock::now() + channels.broadcast_time();
   for (const std::size_t coordinator : coordinators) {
     all->asks.push_back(std::make_unique<Ask>());
     Ask& ask = *all->asks.back();

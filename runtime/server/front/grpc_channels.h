@@ -6,6 +6,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/options/server_limits.h"
 #include "runtime/server/front/coordinator_pool.h"
 #include "runtime/server/front/front_mark.h"
+#include "runtime/server/front/front_times.h"
 
 namespace ferry {
 
@@ -21,15 +23,18 @@ namespace ferry {
 /// a second, when a coordinator is back. Any thread may call any method.
 class GrpcChannels {
  public:
-  GrpcChannels(const CoordinatorPool& pool, const ServerLimits& limits);
+  GrpcChannels(const CoordinatorPool& pool, const ServerLimits& limits, const FrontTimes& times);
 
   /// Of a coordinator that has a gRPC port.
   grpc::GenericStub& stub(std::size_t coordinator) { return *stubs_[coordinator]; }
   /// Whether a call that has just failed may have failed because the coordinator is not there: a coordinator that says no
   /// itself leaves its connection standing.
   bool is_connected(std::size_t coordinator) const;
+  /// For the answers to a broadcast.
+  std::chrono::milliseconds broadcast_time() const { return broadcast_time_; }
 
  private:
+  const std::chrono::milliseconds broadcast_time_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;  // null where there is no port
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
 };
@@ -39,7 +44,7 @@ class GrpcChannels {
 void copy_call(const grpc::CallbackServerContext& from, const FrontMark& mark, grpc::ClientContext& to);
 
 /// Asks each of `coordinators` (at least one) for the same, in one message with one answer, and tells `on_done`, on any thread,
-/// when all have answered or have failed to within the deadline, kBroadcastSeconds at most.
+/// when all have answered or have failed to within the deadline, GrpcChannels::broadcast_time() at most.
 struct BroadcastAnswer {
   std::size_t coordinator = 0;
   grpc::Status status;
@@ -51,7 +56,6 @@ struct BroadcastQuestion {
   const FrontMark& mark;
   const grpc::ByteBuffer& message;
 };
-inline constexpr int kBroadcastSeconds = 5;
 void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const BroadcastQuestion& question,
                std::function<void(std::vector<BroadcastAnswer> answers)> on_done);
 

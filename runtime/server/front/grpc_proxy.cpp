@@ -48,8 +48,8 @@ class AnyService final : public grpc::CallbackGenericService {
 class GrpcProxy::Impl {
  public:
   Impl(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
-       const FrontMark& mark)
-      : keys_(access.keys), door_(address, limits), channels_(pool, limits), service_({pool, channels_, mark}, keys_) {
+       const FrontMark& mark, const FrontTimes& times)
+      : keys_(access.keys), door_(address, limits), channels_(pool, limits, times), service_({pool, channels_, mark}, keys_) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.grpc_message_bytes));
@@ -83,8 +83,8 @@ class GrpcProxy::Impl {
 };
 
 GrpcProxy::GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
-                     const FrontMark& mark)
-    : impl_(std::make_unique<Impl>(address, limits, access, pool, mark)) {}
+                     const FrontMark& mark, const FrontTimes& times)
+    : impl_(std::make_unique<Impl>(address, limits, access, pool, mark, times)) {}
 GrpcProxy::~GrpcProxy() = default;
 const std::string& GrpcProxy::address() const { return impl_->address(); }
 void GrpcProxy::set_serving(bool is_serving) { impl_->set_serving(is_serving); }

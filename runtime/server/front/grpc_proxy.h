@@ -8,6 +8,7 @@
 #include "runtime/server/access.h"
 #include "runtime/server/front/coordinator_pool.h"
 #include "runtime/server/front/front_mark.h"
+#include "runtime/server/front/front_times.h"
 
 namespace ferry {
 
@@ -23,9 +24,10 @@ namespace ferry {
 class GrpcProxy {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
-  /// Error{kFailedPrecondition} if it cannot be listened on. Both others must outlive this.
+  /// Error{kFailedPrecondition} if it cannot be listened on. `pool` and `mark` must outlive this. `times` are those of gRPC's
+  /// own clock.
   GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
-            const FrontMark& mark);
+            const FrontMark& mark, const FrontTimes& times = {});
   /// Cancels what is still open.
   ~GrpcProxy();
   GrpcProxy(const GrpcProxy&) = delete;

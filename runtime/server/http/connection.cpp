@@ -25,7 +25,6 @@ constexpr std::size_t kFirstRead = 4096;                    // bytes asked for w
 constexpr std::size_t kBodyPiece = 16 << 10;                // bytes of a body at a time
 constexpr std::chrono::seconds kLinger{2};                  // for a refused client to read why, and for TLS's farewell
 constexpr std::size_t kLingerBytes = std::size_t{1} << 20;  // of a refused body that are read and thrown away meanwhile
-constexpr double kProbeSeconds = 1;                         // of silence towards a client that sends nothing more
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What a request that cannot be read is answered; nothing where the client is gone or too slow.
@@ -322,7 +321,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   double longest_silence() const {
     const bool is_probed = has_client_ended_ && (status_ == 0 || is_events_);
     if (!is_probed) return keep_alive_s_;
-    return keep_alive_s_ > 0 ? std::min(kProbeSeconds, keep_alive_s_) : kProbeSeconds;
+    return keep_alive_s_ > 0 ? std::min(shared_.probe_s, keep_alive_s_) : shared_.probe_s;
   }
 
   /// Sees to it that silence is noticed: one timer, which is set anew only when it has run out.

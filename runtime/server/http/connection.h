@@ -22,6 +22,7 @@ struct HttpShared {
   /// Has the route's handler answer, on whatever thread it needs.
   std::function<void(const HttpRoute& route, HttpRequest request, HttpReply reply)> dispatch;
   HttpObserver observe{};                    // may be empty
+  double probe_s = 1;                        // HttpServerOptions::probe_s
   boost::asio::ssl::context* tls = nullptr;  // null: plain text
   bool is_stopping = false;                  // no connection is kept beyond its answer
 };

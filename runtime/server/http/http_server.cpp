@@ -70,7 +70,12 @@ class HttpServer::Impl {
         gate_(access, router_, parse_host_port("http", options.address).host),
         stop_time_(static_cast<int64_t>(options.stop_s * 1e3)),
         table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
-        shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}, .observe = options.observe},
+        shared_{.limits = limits_,
+                .gate = gate_,
+                .table = table_,
+                .dispatch = {},
+                .observe = options.observe,
+                .probe_s = options.probe_s},
         handlers_(kHandlerThreads) {
     if (access.tls) {
       tls_.emplace(make_tls_context(*access.tls));

@@ -15,6 +15,7 @@ struct HttpServerOptions {
   ServerLimits limits;                     // those that begin with http_
   HttpObserver observe{};                  // may be empty
   double stop_s = 10;                      // when it stops, for open calls to be answered and streams to be finished
+  double probe_s = 1;                      // of silence towards a client that sends nothing more, until it is looked for
 };
 
 /// HTTP/1.1, with TLS if `access` says so. One thread does all input and output, four run the handlers that may block; clients

@@ -14,8 +14,6 @@
 namespace ferry {
 namespace {
 
-constexpr long kDeadlineMs = 5'000, kConnectDeadlineMs = 3'000;
-
 struct FreeEasy {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
 };
@@ -62,7 +60,7 @@ SendAnswer read_answer(const std::string& body, const std::string& url) try {
 /// One connection to the collector, kept open.
 class Connection {
  public:
-  explicit Connection(const std::string& url) : url_(url) {
+  Connection(const std::string& url, const SendTimes& times) : url_(url) {
     headers_.reset(curl_slist_append(nullptr, "Content-Type: application/json"));
     if (!handle_ || !headers_) throw Error(ErrorCode::kInternal, "libcurl cannot be initialised");
     set(CURLOPT_URL, url_.c_str());
@@ -71,8 +69,8 @@ class Connection {
     set(CURLOPT_PROXY, "");  // whatever the environment says
     set(CURLOPT_USERAGENT, "ferry");
     set(CURLOPT_HTTPHEADER, headers_.get());
-    set(CURLOPT_TIMEOUT_MS, kDeadlineMs);
-    set(CURLOPT_CONNECTTIMEOUT_MS, kConnectDeadlineMs);
+    set(CURLOPT_TIMEOUT_MS, static_cast<long>(times.attempt.count()));
+    set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(times.connect.count()));
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_QUICK_EXIT, 1L);
     set(CURLOPT_WRITEFUNCTION, keep_body);
@@ -120,8 +118,8 @@ std::string part_of(CURLU* url, CURLUPart part) {
 
 }  // namespace
 
-SpanExporter::Send http_sender(const std::string& url) {
-  return [connection = std::make_shared<Connection>(url)](const std::string& json) { return connection->post(json); };
+SpanExporter::Send http_sender(const std::string& url, const SendTimes& times) {
+  return [connection = std::make_shared<Connection>(url, times)](const std::string& json) { return connection->post(json); };
 }
 
 std::string traces_url(const std::string& option, const std::string& endpoint) {

@@ -10,13 +10,13 @@
 
 namespace ferry {
 
-SpanExporter::SpanExporter(SpanSource source, Send send)
-    : source_(std::move(source)), send_(std::move(send)), thread_([this] { run(); }) {}
+SpanExporter::SpanExporter(SpanSource source, Send send, Clock& clock)
+    : source_(std::move(source)), send_(std::move(send)), clock_(clock), thread_([this] { run(); }) {}
 
 SpanExporter::~SpanExporter() {
   {
     const std::scoped_lock lock(mutex_);
-    leaving_ = std::chrono::steady_clock::now();
+    leaving_ = clock_.now();
   }
   news_.notify_all();
   thread_.join();
@@ -43,7 +43,7 @@ void SpanExporter::run() {
     const std::scoped_lock lock(mutex_);
     count_.sent += num_taken;
     count_.dropped_unsent += std::ssize(batch) - num_taken;
-    const bool is_late = leaving_ && (num_taken == 0 || std::chrono::steady_clock::now() - *leaving_ > kLeaveTime);
+    const bool is_late = leaving_ && (num_taken == 0 || clock_.now() - *leaving_ > kLeaveTime);
     if (!is_late) continue;
     count_.dropped_unsent += std::ssize(queue_);
     return queue_.clear();
@@ -54,7 +54,7 @@ void SpanExporter::run() {
 std::vector<RequestSpan> SpanExporter::next_batch() {
   std::unique_lock lock(mutex_);
   news_.wait(lock, [this] { return leaving_ || !queue_.empty(); });
-  news_.wait_for(lock, kBatchPeriod, [this] { return leaving_ || queue_.size() >= kMaxBatch; });
+  clock_.wait_for(lock, news_, kBatchPeriod, [this] { return leaving_ || queue_.size() >= kMaxBatch; });
   const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), kMaxBatch));
   std::vector<RequestSpan> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
   queue_.erase(queue_.begin(), end);
@@ -81,7 +81,7 @@ int64_t SpanExporter::deliver(const std::vector<RequestSpan>& batch) {
 /// False if it is time to leave.
 bool SpanExporter::sleep_for(std::chrono::milliseconds period) {
   std::unique_lock lock(mutex_);
-  return !news_.wait_for(lock, period, [this] { return leaving_.has_value(); });
+  return !clock_.wait_for(lock, news_, period, [this] { return leaving_.has_value(); });
 }
 
 /// Once when the collector begins to fail, and once when it takes spans again.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/server/otlp/request_span.h"
 #include "runtime/server/otlp/span_count.h"
 
@@ -41,7 +42,8 @@ class SpanExporter {
   /// One attempt: gets the JSON. Called on the exporter's thread, with a deadline of its own.
   using Send = std::function<SendAnswer(const std::string& json)>;
 
-  SpanExporter(SpanSource source, Send send);
+  /// `clock`, which must outlive it, tells how long spans wait and attempts are apart.
+  SpanExporter(SpanSource source, Send send, Clock& clock = real_clock());
   /// Sends what is queued while the collector takes it and kLeaveTime is not over, beside the attempt that runs, and leaves.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
@@ -59,17 +61,24 @@ class SpanExporter {
 
   const SpanSource source_;
   const Send send_;
+  Clock& clock_;
   mutable std::mutex mutex_;  // guards all below but was_away_
   std::condition_variable news_;
   std::deque<RequestSpan> queue_;
   SpanCount count_;
-  std::optional<std::chrono::steady_clock::time_point> leaving_;  // since when it is time to leave
-  bool was_away_ = false;                                         // of the thread: it has complained
+  std::optional<Clock::Time> leaving_;  // since when it is time to leave
+  bool was_away_ = false;               // of the thread: it has complained
   std::thread thread_;
 };
 
-/// POSTs to `url` over HTTP or HTTPS; each attempt has five seconds.
-SpanExporter::Send http_sender(const std::string& url);
+/// How long an attempt to hand spans over may take.
+struct SendTimes {
+  std::chrono::milliseconds attempt{5000};  // in all
+  std::chrono::milliseconds connect{3000};  // of which, until a connection stands
+};
+
+/// POSTs to `url` over HTTP or HTTPS.
+SpanExporter::Send http_sender(const std::string& url, const SendTimes& times = {});
 
 /// The URL that an option gives a collector: as given, "/v1/traces" where it has no path. Throws Error{kInvalidArgument} that
 /// names `option` for anything but http[s]://HOST[:PORT][/PATH].

@@ -7,6 +7,9 @@
 #include "runtime/base/error.h"
 #include "runtime/options/top_options.h"
 #include "runtime/server/http/http_server.h"
+#include "tests/runtime/server/patient_limits.h"
+#include "tests/support/eventually.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/temp_folder.h"
 
 namespace ferry {
@@ -48,21 +51,22 @@ TEST(StatusTarget, HasAKey) {
   EXPECT_NE(target_refusal({.api_key = "a key\r\nwith: more"}).find("FERRY_API_KEY"), std::string::npos);
 }
 
+constexpr StatusTimes kPatient{.answer = kTestLimit, .connect = kTestLimit};
+
 /// A server whose status is `answer`.
 class StatusClientTest : public testing::Test {
  protected:
   std::string serve(const BlockingHttpHandler& answer) {
     HttpRouter router;
     router.add("GET", "/status.json", {.handler = {}, .blocking = answer});
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0"}, access_, std::move(router));
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits()}, access_, std::move(router));
     return server_->address();
   }
   static StatusAnswer ask(StatusClient& client) {
     client.ask();
-    for (int i = 0; i < 100; ++i) {
-      if (std::optional<StatusAnswer> answer = client.wait({}, std::chrono::seconds(1))) return *answer;
-    }
-    return {.body = {}, .complaint = "no answer"};
+    std::optional<StatusAnswer> answer;
+    eventually([&] { return (answer = client.wait({}, std::chrono::seconds(1))).has_value(); }, "an answer of the server");
+    return *answer;
   }
 
   Access access_;
@@ -75,14 +79,16 @@ TEST_F(StatusClientTest, AsksAgainAndAgain) {
                                      const auto key = request.header("authorization");
                                      return {.body = std::to_string(++num_asked) + std::string(key.value_or(""))};
                                    }),
-                                   .api_key = "some-key"}));
+                                   .api_key = "some-key"}),
+                      kPatient);
   EXPECT_EQ(ask(client).body, "1Bearer some-key");
   EXPECT_EQ(ask(client).body, "2Bearer some-key");
   EXPECT_FALSE(client.is_asking());
 }
 
 TEST_F(StatusClientTest, ComplaintsSayWhatTheServerSaid) {
-  StatusClient client(target_of(serve([](const HttpRequest&) { return http_error(401, "a key is missing or wrong"); })));
+  StatusClient client(target_of(serve([](const HttpRequest&) { return http_error(401, "a key is missing or wrong"); })),
+                      kPatient);
   const StatusAnswer refused = ask(client);
   EXPECT_NE(refused.complaint.find("answers with status 401: a key is missing or wrong"), std::string::npos)
       << refused.complaint;
@@ -91,17 +97,17 @@ TEST_F(StatusClientTest, ComplaintsSayWhatTheServerSaid) {
 
 TEST_F(StatusClientTest, AnEndlessAnswerIsCut) {
   StatusClient client(target_of(serve([](const HttpRequest&) -> HttpResponse {
-    return {.body = std::string(static_cast<std::size_t>(StatusClient::kMaxBytes) + 1, 'x')};
-  })));
+                        return {.body = std::string(static_cast<std::size_t>(StatusClient::kMaxBytes) + 1, 'x')};
+                      })),
+                      kPatient);
   EXPECT_NE(ask(client).complaint.find("more than 1 MiB"), std::string::npos);
 }
 
 TEST_F(StatusClientTest, AwayIsOneLine) {
-  const std::string address = serve([](const HttpRequest&) -> HttpResponse { return {}; });
-  server_.reset();
-  StatusClient client(target_of(address));
+  const test::ReservedPort nobody;
+  StatusClient client(target_of(nobody.address()), kPatient);
   const StatusAnswer away = ask(client);
-  EXPECT_EQ(away.complaint.find("http://" + address + " is away: "), 0U) << away.complaint;
+  EXPECT_EQ(away.complaint.find("http://" + nobody.address() + " is away: "), 0U) << away.complaint;
   EXPECT_FALSE(away.is_refused);
 }
 

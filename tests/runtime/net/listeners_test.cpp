@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/reserved_port.h"
 
 namespace ferry {
 namespace {
@@ -42,8 +43,9 @@ TEST(Listeners, ListenOnEachAddressOfTheHostOnOnePort) {
 }
 
 TEST(Listeners, OneAddressInUseIsEnoughToRefuse) {
-  const Listeners other = open_listeners("test", "127.0.0.2:0");
-  const HostPort place{"name", parse_host_port("test", other.address).port};
+  const test::ReservedPort port;  // so that it is in use where this test uses it, and nowhere else
+  const Listeners other = open_listeners("test", "127.0.0.2:" + std::to_string(port.port()));
+  const HostPort place{"name", port.port()};
   test::expect_error(
       [&] {
         open_listeners("test", place, {ipv4("127.0.0.1"), ipv4("127.0.0.2")});

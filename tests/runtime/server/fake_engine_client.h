@@ -16,6 +16,7 @@
 #include "runtime/server/engine_client.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/worker_record.h"
+#include "tests/support/eventually.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry::test {
@@ -125,9 +126,11 @@ class FakeEngineClient : public EngineClient {
       if (refusal_) throw *refusal_;
       given_ = given;
     }
-    while (epoch == 0 && !is_given_up()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (epoch == 0) throw Error(ErrorCode::kCancelled, "it was given up");
-    return epoch + 1;
+    if (epoch != 0) return epoch + 1;
+    ++num_placements_waited_for_;
+    while (!is_given_up()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --num_placements_waited_for_;
+    throw Error(ErrorCode::kCancelled, "it was given up");
   }
   GivenPlacement given() const {
     const std::lock_guard lock(mutex_);
@@ -147,8 +150,8 @@ class FakeEngineClient : public EngineClient {
   /// The request `id` (the only one if empty), once it has arrived.
   Request wait_for_request(const std::string& id = "") {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(
-        changed_.wait_for(lock, std::chrono::seconds(20), [&] { return id.empty() ? !open_.empty() : open_.count(id) > 0; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, [&] { return id.empty() ? !open_.empty() : open_.count(id) > 0; }))
+        << "request '" << id << "' did not come; " << open_.size() << " others are open";
     return last_;
   }
   /// The open request `id`.
@@ -158,7 +161,7 @@ class FakeEngineClient : public EngineClient {
   }
   bool wait_for_abort(const std::string& id) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20),
+    return changed_.wait_for(lock, kTestLimit,
                              [&] { return std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end(); });
   }
   void send(const std::string& id, const GenerateEvent& event) {
@@ -178,6 +181,14 @@ class FakeEngineClient : public EngineClient {
     sink(named);
   }
 
+  /// Whether a request with this id is open or was.
+  bool has_seen(const std::string& id) const {
+    const std::lock_guard lock(mutex_);
+    return open_.count(id) > 0 || std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end();
+  }
+
+  /// Callers that wait for a placement that never comes.
+  int num_placements_waited_for() const { return num_placements_waited_for_; }
   /// Prompts whose making does not end by itself, so far.
   int num_endless() const { return num_endless_; }
   static constexpr const char* kEndlessText = "endless";
@@ -210,6 +221,7 @@ class FakeEngineClient : public EngineClient {
   ExpertRecord experts_{two_ranks(), ExpertLoad(2, 4)};
   GrammarEngine grammars_{tokenizer(), info_.generation.stop_token_ids};
   mutable std::atomic<int> num_endless_ = 0;
+  std::atomic<int> num_placements_waited_for_ = 0;
   std::atomic<bool> is_second_gone_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;

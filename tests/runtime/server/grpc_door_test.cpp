@@ -14,15 +14,15 @@
 #include "runtime/server/grpc_server.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/support/certificate.h"
+#include "tests/support/eventually.h"
 #include "tests/support/few_descriptors.h"
+#include "tests/support/manual_clock.h"
 
 // What strangers can do to the gRPC port, and what they cannot.
 
 namespace ferry {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 using test::FakeEngineClient;
 using test::last_event;
 using test::some_tokens;
@@ -41,9 +41,16 @@ std::shared_ptr<grpc::Channel> connect_to(
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-std::unique_ptr<grpc::ClientContext> context_of(seconds limit = seconds(30)) {
+std::unique_ptr<grpc::ClientContext> context_of() {
   auto context = std::make_unique<grpc::ClientContext>();
-  context->set_deadline(std::chrono::system_clock::now() + limit);
+  context->set_deadline(std::chrono::system_clock::now() + kTestLimit);
+  return context;
+}
+
+/// Of a call that waits until it is connected, however often that fails.
+std::unique_ptr<grpc::ClientContext> patient_context() {
+  auto context = context_of();
+  context->set_wait_for_ready(true);
   return context;
 }
 
@@ -79,8 +86,9 @@ v1::GenerateRequest text_request(const std::string& text, const std::string& id 
 
 /// A Generate call that is under way.
 struct Call {
-  Call(Stub& stub, const v1::GenerateRequest& request, const std::string& key = "", seconds limit = seconds(30))
-      : context(context_of(limit)) {
+  Call(Stub& stub, const v1::GenerateRequest& request, const std::string& key = "",
+       std::unique_ptr<grpc::ClientContext> its_context = context_of())
+      : context(std::move(its_context)) {
     if (!key.empty()) context->AddMetadata("x-api-key", key);
     stream = stub.Generate(context.get(), request);
   }
@@ -116,7 +124,7 @@ class Endings {
   /// Whether so many end with it in time.
   bool wait_for(grpc::StatusCode code, int least) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(20), [&] { return std::ranges::count(codes_, code) >= least; });
+    return changed_.wait_for(lock, kTestLimit, [&] { return std::ranges::count(codes_, code) >= least; });
   }
   void join() {
     for (std::thread& reader : readers_) reader.join();
@@ -140,7 +148,7 @@ class GrpcDoorTest : public testing::Test {
  protected:
   void start() {
     options_.address = "127.0.0.1:0";
-    server_.emplace(options_, engine_);
+    server_.emplace(options_, engine_, nullptr, clock_);
     channel_ = connect_to(server_->address());
     stub_ = v1::Inference::NewStub(channel_);
   }
@@ -156,13 +164,13 @@ class GrpcDoorTest : public testing::Test {
     return response.found();
   }
   void wait_for_endless(int count) {
-    const auto limit = std::chrono::steady_clock::now() + seconds(20);
-    while (engine_.num_endless() < count && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(milliseconds(1));
+    eventually([&] { return engine_.num_endless() >= count; }, std::to_string(count) + " prompts to be begun",
+               [&] { return std::to_string(engine_.num_endless()) + " have begun"; });
     EXPECT_EQ(engine_.num_endless(), count);
   }
 
   FakeEngineClient engine_;
+  ManualClock clock_;
   GrpcServerOptions options_;
   std::optional<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -172,9 +180,10 @@ class GrpcDoorTest : public testing::Test {
 TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
-  for (int i = 0; i < 2 + 64; ++i)
+  for (int i = 0; i < 2 + 64; ++i) {
     calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
-  wait_for_endless(2);
+    if (i == 1) wait_for_endless(2);  // or the queue would have to hold these two as well
+  }
   EXPECT_TRUE(get_load(*stub_).ok());
   EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());
   for (auto& one : calls) one->context->TryCancel();
@@ -184,12 +193,12 @@ TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
     engine_.send("after", last_event(FinishReason::kStop));
   });
   // A client takes its cancelled calls for ended before the server has heard of them and their places are free.
-  grpc::Status status = generate(text_request("hi", "after"));
-  const auto limit = std::chrono::steady_clock::now() + seconds(20);
-  while (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(milliseconds(10));
+  grpc::Status status;
+  const auto has_place = [&] {
     status = generate(text_request("hi", "after"));
-  }
+    return status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED;
+  };
+  eventually(has_place, "a place in the queue");
   EXPECT_TRUE(status.ok()) << "the threads are not free again: " << status.error_message();
   engine.join();
 }
@@ -224,26 +233,29 @@ TEST_F(GrpcDoorTest, OpenCallsAreCountedByTheMemoryOfTheirMessages) {
 
 TEST_F(GrpcDoorTest, ACallsDeadlineEndsTheMakingOfItsPrompt) {
   start();
-  EXPECT_EQ(Call(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(1)).finish().error_code(),
-            grpc::StatusCode::DEADLINE_EXCEEDED);
+  Call call(*stub_, text_request(FakeEngineClient::kEndlessText));
   wait_for_endless(1);
-  server_->shutdown(seconds(20));  // would wait for it
+  clock_.advance(2 * kTestLimit);
+  const grpc::Status status = call.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_message(), "the call's deadline passed while its prompt was made");
 }
 
 TEST_F(GrpcDoorTest, ACallsDeadlineEndsItsWaitForAThread) {
   start();
+  const v1::GenerateRequest endless = text_request(FakeEngineClient::kEndlessText);
   std::vector<std::unique_ptr<Call>> calls, waiting;
-  for (int i = 0; i < 2; ++i) calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
+  for (int i = 0; i < 2; ++i)
+    calls.push_back(std::make_unique<Call>(*stub_, endless, "", std::make_unique<grpc::ClientContext>()));
   wait_for_endless(2);
-  for (int i = 0; i < 5; ++i)
-    waiting.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(1)));
+  for (int i = 0; i < 64 + 1; ++i) waiting.push_back(std::make_unique<Call>(*stub_, endless));
   Endings endings(waiting);
-  endings.join();
-  EXPECT_EQ(endings.count(grpc::StatusCode::DEADLINE_EXCEEDED), 5);
-  EXPECT_EQ(engine_.num_endless(), 2) << "no other got a thread";
+  ASSERT_TRUE(endings.wait_for(grpc::StatusCode::RESOURCE_EXHAUSTED, 1)) << "64 wait for a thread";
+  clock_.advance(2 * kTestLimit);
   for (auto& one : calls) one->context->TryCancel();
-  server_->shutdown(seconds(20));  // would wait for all of them
-  EXPECT_EQ(engine_.num_endless(), 2) << "a prompt was made for a call that had ended";
+  endings.join();
+  EXPECT_EQ(endings.count(grpc::StatusCode::DEADLINE_EXCEEDED), 64);
+  EXPECT_EQ(engine_.num_endless(), 2) << "a prompt was made for a call whose deadline had passed";
 }
 
 TEST_F(GrpcDoorTest, WhatIsTooLargeIsRefusedByName) {
@@ -410,7 +422,6 @@ TEST_F(GrpcDoorTest, GoesOnAfterTheProcessHadNoDescriptorsLeft) {
     place.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&place), sizeof(place)), 0);
-    std::this_thread::sleep_for(milliseconds(300));
     EXPECT_TRUE(get_load(*stub_).ok()) << "open connections go on";
   }
   const std::unique_ptr<Stub> newcomer = v1::Inference::NewStub(connect_to(server_->address()));
@@ -420,35 +431,34 @@ TEST_F(GrpcDoorTest, GoesOnAfterTheProcessHadNoDescriptorsLeft) {
 
 TEST_F(GrpcDoorTest, IdleConnectionsAreClosedAndMakeRoom) {
   options_.limits.grpc_connections = 1;
-  options_.limits.grpc_idle_s = 0.3;
+  options_.limits.grpc_idle_s = 0.1;
   start();
-  EXPECT_TRUE(get_load(*stub_).ok());
-  EXPECT_TRUE(channel_->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + seconds(20)));
+  EXPECT_TRUE(get_load(*stub_, *patient_context()).ok());
+  EXPECT_TRUE(channel_->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + kTestLimit));
   const std::unique_ptr<Stub> newcomer = v1::Inference::NewStub(connect_to(server_->address()));
-  const auto context = context_of();
-  context->set_wait_for_ready(true);
-  EXPECT_TRUE(get_load(*newcomer, *context).ok());
+  EXPECT_TRUE(get_load(*newcomer, *patient_context()).ok());
 }
 
 TEST_F(GrpcDoorTest, TlsAndMutualTls) {
   const test::Certificate own = test::make_certificate("localhost"), stranger = test::make_certificate("localhost");
   options_.access.tls = TlsIdentity{.certificate_chain = own.certificate, .private_key = own.key, .client_ca = ""};
   start();
-  const auto load_with = [&](const std::string& roots, const test::Certificate& client) {
+  const auto load_with = [&](const std::string& roots, const test::Certificate& client,
+                             std::unique_ptr<grpc::ClientContext> context) {
     grpc::SslCredentialsOptions ssl{
         .pem_root_certs = roots, .pem_private_key = client.key, .pem_cert_chain = client.certificate};
     const std::unique_ptr<Stub> stub = v1::Inference::NewStub(connect_to(server_->address(), grpc::SslCredentials(ssl)));
-    return get_load(*stub).ok();
+    return get_load(*stub, *context).ok();
   };
-  EXPECT_TRUE(load_with(own.certificate, {}));
-  EXPECT_FALSE(load_with(stranger.certificate, {})) << "the client does not know this server";
+  EXPECT_TRUE(load_with(own.certificate, {}, patient_context()));
+  EXPECT_FALSE(load_with(stranger.certificate, {}, context_of())) << "the client does not know this server";
   EXPECT_FALSE(get_load(*stub_).ok()) << "plain text";
   server_.reset();
   options_.access.tls->client_ca = own.certificate;
   start();
-  EXPECT_TRUE(load_with(own.certificate, own));
-  EXPECT_FALSE(load_with(own.certificate, {}));
-  EXPECT_FALSE(load_with(own.certificate, stranger));
+  EXPECT_TRUE(load_with(own.certificate, own, patient_context()));
+  EXPECT_FALSE(load_with(own.certificate, {}, context_of()));
+  EXPECT_FALSE(load_with(own.certificate, stranger, context_of()));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "runtime/server/profile_control.h"
 
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <thread>
@@ -12,6 +15,8 @@
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/profile_routes.h"
 #include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/patient_limits.h"
+#include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_capture.h"
 #include "tests/support/temp_folder.h"
@@ -93,7 +98,7 @@ class ProfileControlTest : public ::testing::Test {
   ProfileControlTest() {
     HttpRouter router;
     add_profile_routes(router, control_);
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits()}, access_, std::move(router));
   }
 
   std::string post(const std::string& path, const std::string& body = "", const std::string& headers = "") {
@@ -194,7 +199,7 @@ class CaptureJobsTest : public ::testing::Test {
   std::future<std::filesystem::path> stop_elsewhere() {
     const int num_before = captures_.num_stops();
     auto stopped = std::async(std::launch::async, [this] { return control_->stop(true); });
-    while (captures_.num_stops() == num_before) std::this_thread::yield();
+    eventually([&] { return captures_.num_stops() != num_before; }, "the stop to reach the source");
     return stopped;
   }
   std::size_t num_lost_folders() const {
@@ -209,8 +214,6 @@ class CaptureJobsTest : public ::testing::Test {
   MadeCaptures captures_;
   std::optional<ProfileControl> control_{std::in_place, captures_, root_, true};
 };
-
-constexpr std::chrono::seconds kLongTime{60};
 
 TEST_F(CaptureJobsTest, ALossLeavesAloneWhatIsBeingWritten) {
   control_->start({}, "one");
@@ -251,21 +254,33 @@ TEST_F(CaptureJobsTest, WhoWaitsHearsOfTheirOwnCapture) {
     auto stopped = stop_elsewhere();
     captures_.give_up("no memory");
     control_->start({}, name + "-again");  // perhaps before the other thread wakes up
-    ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+    ASSERT_EQ(stopped.wait_for(kTestLimit), std::future_status::ready);
     test::expect_error([&] { stopped.get(); }, ErrorCode::kFailedPrecondition, {"no memory"});
     captures_.completes = true;
     EXPECT_EQ(control_->stop(true), root_ / (name + "-again"));
   }
 }
 
+/// Whether a thread of this process waits for something.
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text.at(name_end + 2) == 'S';
+}
+
 TEST_F(CaptureJobsTest, AStopDuringAStartStopsWhatStarts) {
   std::future<std::filesystem::path> stopped;
+  std::atomic<pid_t> stopper = 0;
   captures_.at_start = [&] {
-    stopped = std::async(std::launch::async, [this] { return control_->stop(true); });
-    stopped.wait_for(std::chrono::milliseconds(50));  // it comes to where it waits
+    stopped = std::async(std::launch::async, [&] {
+      stopper = gettid();
+      return control_->stop(true);
+    });
+    eventually([&] { return stopper != 0 && is_asleep(stopper); }, "the stop to wait for the start");
   };
   control_->start({}, "one");
-  ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+  ASSERT_EQ(stopped.wait_for(kTestLimit), std::future_status::ready);
   EXPECT_EQ(stopped.get(), root_ / "one");
   EXPECT_TRUE(std::filesystem::exists(root_ / "one" / "report.txt"));
 }
@@ -275,10 +290,10 @@ TEST_F(CaptureJobsTest, NobodyWaitsWhenTheServerLeaves) {
   control_->start({}, "one");
   auto stopped = stop_elsewhere();
   control_->leave();
-  ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+  ASSERT_EQ(stopped.wait_for(kTestLimit), std::future_status::ready);
   test::expect_error([&] { stopped.get(); }, ErrorCode::kUnavailable, {"shutting down"});
   captures_.complete();
-  while (control_->status().state != ProfileControl::State::kIdle) std::this_thread::yield();
+  eventually([&] { return control_->status().state == ProfileControl::State::kIdle; }, "the capture to be written");
   EXPECT_TRUE(std::filesystem::exists(root_ / "one" / "report.txt")) << "what is complete is written";
   test::expect_error([&] { control_->start({}, "two"); }, ErrorCode::kUnavailable, {"shutting down"});
 }

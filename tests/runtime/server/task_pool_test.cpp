@@ -5,6 +5,8 @@
 #include <atomic>
 #include <future>
 
+#include "tests/support/eventually.h"
+
 namespace ferry {
 namespace {
 
@@ -31,7 +33,7 @@ TEST(TaskPool, RefusesMoreThanMayWait) {
       released.wait();
     }));
   }
-  ASSERT_EQ(both_started.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  ASSERT_EQ(both_started.get_future().wait_for(kTestLimit), std::future_status::ready);
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(pool.try_run([released] { released.wait(); }));
   EXPECT_FALSE(pool.try_run([] {}));
   release.set_value();

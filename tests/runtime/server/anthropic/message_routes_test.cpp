@@ -9,6 +9,7 @@
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
+#include "tests/runtime/server/patient_limits.h"
 
 // Calls of Messages from a client's bytes to the engine and back.
 
@@ -34,7 +35,7 @@ class MessageRoutesTest : public ::testing::Test {
     service_ = std::make_unique<ApiService>(engine_, settings);
     HttpRouter router;
     add_message_routes(router, service_->context());
-    HttpServerOptions options{.address = "127.0.0.1:0"};
+    HttpServerOptions options{.address = "127.0.0.1:0", .limits = test::patient_limits()};
     options.limits.http_body_bytes = 4096;
     server_.emplace(options, access_, std::move(router));
   }

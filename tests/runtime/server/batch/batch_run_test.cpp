@@ -14,6 +14,7 @@
 
 #include "runtime/server/batch/batch_progress.h"
 #include "runtime/server/http/router.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_folder.h"
 
 namespace ferry::batch {
@@ -88,8 +89,8 @@ class BatchRunTest : public ::testing::Test {
                  BatchRun::Options{.concurrency = concurrency, .limits = {}, .failure = [this] { return failure_; }});
   }
   void finish() {
-    for (int i = 0; i < 10'000 && run_->advance(milliseconds(20)); ++i) {
-    }
+    eventually([&] { return !run_->advance(milliseconds(20)); }, "all lines to be answered",
+               [&] { return std::to_string(run_->counts().num_running) + " run"; });
     EXPECT_FALSE(run_->has_more());
   }
 
@@ -132,7 +133,7 @@ TEST_F(BatchRunTest, GoesOnWhereItWasLeft) {
   write_input(line_of("a") + line_of("b") + line_of("c") + line_of("d"));
   routes_.status_of = [](const std::string& prompt) { return prompt == "pb" ? 0 : 200; };
   open(2);
-  for (int i = 0; i < 1000 && ids().size() < 3; ++i) run_->advance(milliseconds(5));
+  eventually([&] { return run_->advance(milliseconds(5)) && ids().size() == 3; }, "answers to all lines but one");
   EXPECT_EQ(ids(), (std::multiset<std::string>{"a", "c", "d"}));
   EXPECT_TRUE(run_->has_more());
   EXPECT_EQ(run_->count_left(), 1);
@@ -154,8 +155,7 @@ TEST_F(BatchRunTest, HoldsNoMoreThanItMayAtOnceAndStopsWhenAsked) {
   EXPECT_EQ(run_->counts().num_running, 3);
   run_->stop_reading();
   for (auto& [prompt, reply] : routes_.held) reply.send(ScriptedRoutes::answer_to(prompt, 200));
-  while (run_->advance(milliseconds(5))) {
-  }
+  eventually([&] { return !run_->advance(milliseconds(5)); }, "the lines that run to be answered");
   EXPECT_EQ(routes_.most_held, 3U);
   EXPECT_EQ(answers().size(), 3U);
   EXPECT_TRUE(run_->has_more());
@@ -189,10 +189,7 @@ TEST_F(BatchRunTest, AnEngineThatFailedAnswersNothing) {
   routes_.status_of = [](const std::string&) { return 503; };
   failure_ = Error(ErrorCode::kUnavailable, "rank 2 is lost");
   open(2);
-  const auto advance = [&] {
-    for (int i = 0; i < 1000 && run_->advance(milliseconds(5)); ++i) {
-    }
-  };
+  const auto advance = [&] { eventually([&] { return !run_->advance(milliseconds(5)); }, "the engine's failure"); };
   EXPECT_THROW(advance(), Error);
   EXPECT_TRUE(answers().empty());
 }

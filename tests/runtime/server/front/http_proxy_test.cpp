@@ -4,11 +4,15 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file_descriptor.h"
 #include "runtime/server/front/front.h"
+#include "runtime/server/front/http_proxy.h"
+#include "runtime/server/http/http_client.h"
 #include "tests/runtime/server/front/fake_coordinator.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/support/expect_error.h"
@@ -18,21 +22,39 @@
 namespace ferry {
 namespace {
 
-using std::chrono::seconds;
 using test::answer_ok;
-using test::becomes_true;
+using test::eventually_after_looks;
 using test::FakeCoordinator;
+using test::kNeverLost;
+using test::kNoLimitSeconds;
+using test::kPatientTimes;
+using test::patient_limits;
 using test::RawClient;
 
-constexpr seconds kPatience{30};
+/// What a front has beside its coordinators. Its time stands still unless the test moves it.
+struct FrontSetting {
+  std::string address = "127.0.0.1:0";
+  ServerLimits limits{};
+  double drain_timeout_s = kNoLimitSeconds;
+  double lost_after_s = kNeverLost;
+  FrontTimes times = kPatientTimes;
+  Access access{};
+};
 
-std::unique_ptr<Front> front_of(const std::vector<std::string>& coordinators, const Access& access = {},
-                                const ServerLimits& limits = {}, double drain_timeout_s = 10) {
-  FrontOptions options{
-      .http_address = "127.0.0.1:0", .drain_timeout_s = drain_timeout_s, .lost_after_s = 1, .access = {}, .limits = limits};
-  for (const std::string& address : coordinators) options.coordinators.push_back({.http = address, .grpc = ""});
-  return std::make_unique<Front>(options, access);
-}
+class HttpProxy : public ::testing::Test {
+ protected:
+  std::unique_ptr<Front> front_of(const std::vector<std::string>& coordinators, const FrontSetting& setting = {}) {
+    FrontOptions options{.http_address = setting.address,
+                         .drain_timeout_s = setting.drain_timeout_s,
+                         .lost_after_s = setting.lost_after_s,
+                         .access = {},
+                         .limits = patient_limits(setting.limits)};
+    for (const std::string& address : coordinators) options.coordinators.push_back({.http = address, .grpc = ""});
+    return std::make_unique<Front>(options, setting.access, setting.times, clock_);
+  }
+
+  ManualClock clock_;
+};
 
 std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
   return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + headers +
@@ -58,13 +80,7 @@ double metric(const Front& front, const std::string& sample) {
   return found == std::string::npos ? -1 : std::stod(text.substr(found + sample.size() + 2));
 }
 
-/// Where nobody listens.
-std::string free_address() {
-  FakeCoordinator gone(answer_ok);
-  return gone.address();
-}
-
-TEST(HttpProxy, PassesARequestAndItsAnswer) {
+TEST_F(HttpProxy, PassesARequestAndItsAnswer) {
   std::mutex mutex;
   HttpRequest seen;
   FakeCoordinator coordinator([&](HttpRequest request, HttpReply reply) {
@@ -91,13 +107,13 @@ TEST(HttpProxy, PassesARequestAndItsAnswer) {
   EXPECT_EQ(seen.count("content-length"), 1);
 }
 
-TEST(HttpProxy, PassesAStreamAsItComes) {
+TEST_F(HttpProxy, PassesAStreamAsItComes) {
   std::promise<void> has_first;
   FakeCoordinator coordinator([&](const HttpRequest& request, HttpReply reply) {
     if (request.method == "GET") return answer_ok(request, std::move(reply));
     std::thread([&, stream = reply.stream({.headers = {{"X-Kind", "events"}}})] {
       stream->write("data: 1\n\n");
-      has_first.get_future().wait_for(kPatience);  // the second piece waits for the first one's arrival
+      has_first.get_future().wait_for(kTestLimit);  // the second piece waits for the first one's arrival
       stream->write("data: 2\n\n");
       stream->finish();
     }).detach();
@@ -117,7 +133,7 @@ TEST(HttpProxy, PassesAStreamAsItComes) {
   EXPECT_TRUE(client.read_until("\r\n").starts_with("HTTP/1.1 "));
 }
 
-TEST(HttpProxy, AClientThatLeavesEndsTheCoordinatorsCall) {
+TEST_F(HttpProxy, AClientThatLeavesEndsTheCoordinatorsCall) {
   std::promise<HttpEnd> whole_end, stream_end;
   std::vector<HttpReply> open;
   std::vector<std::shared_ptr<HttpStream>> streams;
@@ -138,19 +154,19 @@ TEST(HttpProxy, AClientThatLeavesEndsTheCoordinatorsCall) {
     one.send(post("/tokenize", "{}"));
     other.send(post("/v1/completions", "{}"));
     other.read_until("\r\n\r\n");
-    ASSERT_TRUE(becomes_true([&] { return num_open == 2; }));
+    eventually([&] { return num_open == 2; }, "both calls at the coordinator");
     EXPECT_EQ(metric(*front, "ferry:front_open_requests{coordinator=\"" + coordinator.address() + "\"}"), 2);
   }
   auto whole = whole_end.get_future(), stream = stream_end.get_future();
-  ASSERT_EQ(whole.wait_for(kPatience), std::future_status::ready);
-  ASSERT_EQ(stream.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(whole.wait_for(kTestLimit), std::future_status::ready);
+  ASSERT_EQ(stream.wait_for(kTestLimit), std::future_status::ready);
   EXPECT_EQ(whole.get(), HttpEnd::kGone);
   EXPECT_EQ(stream.get(), HttpEnd::kGone);
-  EXPECT_TRUE(becomes_true(
-      [&] { return metric(*front, "ferry:front_open_requests{coordinator=\"" + coordinator.address() + "\"}") == 0; }));
+  eventually([&] { return metric(*front, "ferry:front_open_requests{coordinator=\"" + coordinator.address() + "\"}") == 0; },
+             "no request to be open");
 }
 
-TEST(HttpProxy, SessionsAndPromptsStayWhereTheyWere) {
+TEST_F(HttpProxy, SessionsAndPromptsStayWhereTheyWere) {
   FakeCoordinator a(answer_ok), b(answer_ok);
   const auto front = front_of({a.address(), b.address()});
   for (int i = 0; i < 4; ++i) ask(*front, post("/v1/completions", "{}", "X-Session-Id: s\r\n"));
@@ -168,7 +184,7 @@ TEST(HttpProxy, SessionsAndPromptsStayWhereTheyWere) {
   EXPECT_EQ(metric(*front, "ferry:front_requests_total{coordinator=\"" + b.address() + "\",port=\"http\"}"), 4);
 }
 
-TEST(HttpProxy, WhoeverRefusesConnectionsIsPassedOverAndTakenBack) {
+TEST_F(HttpProxy, WhoeverRefusesConnectionsIsPassedOverAndTakenBack) {
   FakeCoordinator a(answer_ok), b(answer_ok);
   const auto front = front_of({a.address(), b.address()});
   EXPECT_EQ(ask(*front, get("/health")).substr(9, 3), "200");
@@ -182,13 +198,15 @@ TEST(HttpProxy, WhoeverRefusesConnectionsIsPassedOverAndTakenBack) {
       << health;
   EXPECT_EQ(metric(*front, "ferry:front_coordinator_up{coordinator=\"" + a.address() + "\"}"), 0);
   a.start_again();
-  EXPECT_TRUE(becomes_true([&] { return ask(*front, get("/health")).ends_with("{}\n"); }));
+  eventually_after_looks(
+      clock_, [&] { return ask(*front, get("/health")).ends_with("{}\n"); }, "both to serve");
   EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}")), 200));
   EXPECT_EQ(a.num_requests(), 1);  // it had fewer so far
 }
 
-TEST(HttpProxy, ACallThatNobodyTakesIsToldSo) {
-  const auto front = front_of({free_address()});
+TEST_F(HttpProxy, ACallThatNobodyTakesIsToldSo) {
+  const test::ReservedPort nobody;
+  const auto front = front_of({nobody.address()});
   const std::string answer = ask(*front, post("/v1/chat/completions", "{}"));
   EXPECT_TRUE(has_status(answer, 503)) << answer;
   EXPECT_NE(answer.find("no coordinator serves"), std::string::npos) << answer;
@@ -200,7 +218,7 @@ TEST(HttpProxy, ACallThatNobodyTakesIsToldSo) {
   EXPECT_GE(metric(*front, "ferry:front_unserved_total"), 2);
 }
 
-TEST(HttpProxy, A503IsAskedElsewhereAndToldIfNobodyElseIsThere) {
+TEST_F(HttpProxy, A503IsAskedElsewhereAndToldIfNobodyElseIsThere) {
   const auto refuse = [](const HttpRequest&, HttpReply reply) { reply.send(http_error(503, "the queue is full")); };
   FakeCoordinator full(refuse), ready(answer_ok), other(refuse);
   {
@@ -217,7 +235,7 @@ TEST(HttpProxy, A503IsAskedElsewhereAndToldIfNobodyElseIsThere) {
   EXPECT_EQ(other.num_requests(), 1);
 }
 
-TEST(HttpProxy, WhoeverDrainsIsNotChosen) {
+TEST_F(HttpProxy, WhoeverDrainsIsNotChosen) {
   FakeCoordinator a(answer_ok), b(answer_ok);
   a.set_health(503);
   const auto front = front_of({a.address(), b.address()});
@@ -234,12 +252,12 @@ FakeCoordinator::Handler cut_after(const std::string& piece, const std::string& 
     if (piece.empty()) return;
     std::thread([stream, piece] {
       stream->write(piece);
-      while (stream->waiting_bytes() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      eventually([&] { return stream->waiting_bytes() == 0; }, "a piece to be sent");
     }).detach();
   };
 }
 
-TEST(HttpProxy, AStreamOfEventsThatBreaksOffEndsWithAnError) {
+TEST_F(HttpProxy, AStreamOfEventsThatBreaksOffEndsWithAnError) {
   FakeCoordinator coordinator(cut_after("data: {\"half", "text/event-stream")), other(answer_ok);
   const auto front = front_of({coordinator.address(), other.address()});
   RawClient client(front->http_address());
@@ -255,7 +273,7 @@ TEST(HttpProxy, AStreamOfEventsThatBreaksOffEndsWithAnError) {
   EXPECT_EQ(metric(*front, "ferry:front_broken_answers_total{coordinator=\"" + coordinator.address() + "\"}"), 1);
 }
 
-TEST(HttpProxy, AStreamOfAnthropicsEndsWithAnErrorOfItsOwnKind) {
+TEST_F(HttpProxy, AStreamOfAnthropicsEndsWithAnErrorOfItsOwnKind) {
   FakeCoordinator coordinator(cut_after("event: ping\n\n", "text/event-stream"));
   const auto front = front_of({coordinator.address()});
   RawClient client(front->http_address());
@@ -266,7 +284,7 @@ TEST(HttpProxy, AStreamOfAnthropicsEndsWithAnErrorOfItsOwnKind) {
   EXPECT_EQ(client.read_chunk(), "");
 }
 
-TEST(HttpProxy, AnotherStreamThatBreaksOffIsCut) {
+TEST_F(HttpProxy, AnotherStreamThatBreaksOffIsCut) {
   FakeCoordinator coordinator(cut_after("half", "text/plain"));
   const auto front = front_of({coordinator.address()});
   RawClient client(front->http_address());
@@ -275,7 +293,7 @@ TEST(HttpProxy, AnotherStreamThatBreaksOffIsCut) {
   EXPECT_TRUE(answer.ends_with("\r\n\r\n4\r\nhalf\r\n")) << answer;  // no last chunk
 }
 
-TEST(HttpProxy, ACallOfWhichNothingHasComeIsAskedElsewhere) {
+TEST_F(HttpProxy, ACallOfWhichNothingHasComeIsAskedElsewhere) {
   FakeCoordinator silent(cut_after("", "text/event-stream")), other(answer_ok);
   const auto front = front_of({silent.address(), other.address()});
   const std::string answer = ask(*front, post("/v1/completions", "{}"));
@@ -284,51 +302,104 @@ TEST(HttpProxy, ACallOfWhichNothingHasComeIsAskedElsewhere) {
   EXPECT_EQ(metric(*front, "ferry:front_retries_total"), 1);
 }
 
-TEST(HttpProxy, ACoordinatorThatHangsIsGivenUp) {
+TEST_F(HttpProxy, ACoordinatorThatHangsIsGivenUp) {
+  std::vector<HttpReply> open;
+  FakeCoordinator hung([&](const HttpRequest&, HttpReply reply) { open.push_back(std::move(reply)); });
+  const auto front = front_of({hung.address()}, {.lost_after_s = 10, .times = {}});
+  auto answer = std::async(std::launch::async, [&] { return ask(*front, post("/v1/completions", "{}")); });
+  const test::StopAtEnd stop(hung);  // a look that is under way would wait as long as the clock stands still
+  eventually([&] { return hung.num_requests() == 1; }, "the call at the coordinator");
+  hung.set_health(0);
+  eventually_after_looks(
+      clock_, [&] { return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }, "the call to be given up");
+  const std::string text = answer.get();
+  EXPECT_TRUE(has_status(text, 503)) << text;
+  EXPECT_NE(text.find("was lost: it does not answer any more"), std::string::npos) << text;
+}
+
+/// A front's routes without the looks at its coordinators, all of which serve at first.
+class ProxyRoutes {
+ public:
+  explicit ProxyRoutes(const std::vector<std::string>& coordinators) : pool_(addresses_of(coordinators)) {
+    for (std::size_t i = 0; i < pool_.size(); ++i) pool_.set_state(i, CoordinatorState::kServing, "");
+    HttpRouter router;
+    add_proxy_routes(router, context_);
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = limits_}, access_, std::move(router));
+  }
+
+  CoordinatorPool& pool() { return pool_; }
+  const std::string& address() const { return server_->address(); }
+
+ private:
+  static std::vector<CoordinatorAddress> addresses_of(const std::vector<std::string>& coordinators) {
+    std::vector<CoordinatorAddress> addresses;
+    for (const std::string& each : coordinators) addresses.push_back({.http = each, .grpc = ""});
+    return addresses;
+  }
+
+  const ServerLimits limits_ = patient_limits();
+  const Access access_{};
+  const FrontMark mark_;
+  CoordinatorPool pool_;
+  HttpClient client_;
+  TaskPool readers_{1, 10};
+  HttpProxyContext context_{.pool = pool_, .client = client_, .readers = readers_, .limits = limits_, .mark = mark_};
+  std::optional<HttpServer> server_;
+};
+
+TEST_F(HttpProxy, ACallThatIsGivenUpIsAskedElsewhere) {
   std::vector<HttpReply> open;
   FakeCoordinator hung([&](const HttpRequest&, HttpReply reply) { open.push_back(std::move(reply)); }), other(answer_ok);
-  const auto front = front_of({hung.address(), other.address()});
-  RawClient client(front->http_address());
+  ProxyRoutes routes({hung.address(), other.address()});
+  RawClient client(routes.address());
   client.send(post("/v1/completions", "{}"));
-  ASSERT_TRUE(becomes_true([&] { return hung.num_requests() == 1; }));
-  hung.set_health(0);
+  eventually([&] { return hung.num_requests() == 1; }, "the call at the first coordinator");
+  routes.pool().give_up_calls(0);
   EXPECT_TRUE(client.read_answer().ends_with("{\"ok\":true}"));  // of the other one
   EXPECT_EQ(other.num_requests(), 1);
 }
 
-TEST(HttpProxy, ASlowClientGetsAllOfALongStream) {
-  const std::string piece(10'000, 'x');
-  constexpr int kPieces = 400;  // 4 MB, of which far less may wait
+TEST_F(HttpProxy, ASlowClientGetsAllOfALongStream) {
+  const std::string piece(100'000, 'x');
+  constexpr int kPieces = 320;  // 32 MB: more than all sockets hold, and far less may wait
   std::atomic<bool> was_taken = true;
+  std::promise<void> is_held_up;
   FakeCoordinator coordinator([&](const HttpRequest&, HttpReply reply) {
     std::thread([&, stream = reply.stream({.content_type = "text/plain"})] {
+      bool was_held_up = false;
       for (int i = 0; i < kPieces; ++i) {
-        while (stream->waiting_bytes() > 100'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        int num_looks = 0;
+        const auto has_room = [&] {
+          const bool is_stuck = stream->waiting_bytes() > 500'000;
+          if (is_stuck && ++num_looks == 50 && !std::exchange(was_held_up, true)) is_held_up.set_value();
+          return !is_stuck;
+        };
+        eventually(has_room, "room for a piece");
         was_taken = was_taken && stream->write(piece);
       }
       stream->finish();
     }).detach();
   });
-  const auto front = front_of({coordinator.address()}, {}, {.http_stream_bytes = 64 << 10});
+  const auto front = front_of({coordinator.address()}, {.limits = {.http_stream_bytes = 64 << 10}});
   RawClient client(front->http_address());
   client.send(post("/v1/completions", "{}"));
+  ASSERT_EQ(is_held_up.get_future().wait_for(kTestLimit), std::future_status::ready);
   client.read_until("\r\n\r\n");
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // whatever can wait somewhere does
-  std::string all;
-  for (std::string chunk = client.read_chunk(); !chunk.empty(); chunk = client.read_chunk()) all += chunk;
-  EXPECT_EQ(all.size(), piece.size() * kPieces);
+  std::size_t num_bytes = 0;
+  for (std::string chunk = client.read_chunk(); !chunk.empty(); chunk = client.read_chunk()) num_bytes += chunk.size();
+  EXPECT_EQ(num_bytes, piece.size() * kPieces);
   EXPECT_TRUE(was_taken);
 }
 
-TEST(HttpProxy, BodiesBeyondTheBoundReachNobody) {
+TEST_F(HttpProxy, BodiesBeyondTheBoundReachNobody) {
   FakeCoordinator coordinator(answer_ok);
-  const auto front = front_of({coordinator.address()}, {}, {.http_body_bytes = 1000});
+  const auto front = front_of({coordinator.address()}, {.limits = {.http_body_bytes = 1000}});
   EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", std::string(1001, ' '))), 413));
   EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", std::string(1000, ' '))), 200));
   EXPECT_EQ(coordinator.num_requests(), 1);
 }
 
-TEST(HttpProxy, AFrontWithKeysAsksForOneAndPassesItOn) {
+TEST_F(HttpProxy, AFrontWithKeysAsksForOneAndPassesItOn) {
   std::promise<std::string> key;
   FakeCoordinator coordinator([&](const HttpRequest& request, HttpReply reply) {
     key.set_value(std::string(request.header("x-api-key").value_or("")));
@@ -336,14 +407,14 @@ TEST(HttpProxy, AFrontWithKeysAsksForOneAndPassesItOn) {
   });
   Access access;
   access.keys = ApiKeys(std::vector<std::string>{"key-of-anna"});
-  const auto front = front_of({coordinator.address()}, access);
+  const auto front = front_of({coordinator.address()}, {.access = access});
   EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}")), 401));
   EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}", "x-api-key: key-of-anna\r\n")), 200));
   EXPECT_EQ(key.get_future().get(), "key-of-anna");
   EXPECT_TRUE(has_status(ask(*front, get("/health")), 200));
 }
 
-TEST(HttpProxy, WhatIsNotPassedIsSaid) {
+TEST_F(HttpProxy, WhatIsNotPassedIsSaid) {
   FakeCoordinator coordinator(answer_ok);
   const auto front = front_of({coordinator.address()});
   const std::string captures = ask(*front, "POST /start_profile HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -356,11 +427,12 @@ TEST(HttpProxy, WhatIsNotPassedIsSaid) {
   EXPECT_EQ(coordinator.num_requests(), 1);
 }
 
-TEST(HttpProxy, AFrontThatStopsLetsStreamsEnd) {
+TEST_F(HttpProxy, AFrontThatStopsLetsStreamsEnd) {
   std::promise<std::shared_ptr<HttpStream>> streams;
   FakeCoordinator coordinator(
       [&](const HttpRequest&, HttpReply reply) { streams.set_value(reply.stream({.content_type = "text/event-stream"})); });
-  const auto front = front_of({coordinator.address()});
+  const test::ReservedPort port;
+  const auto front = front_of({coordinator.address()}, {.address = port.address()});
   RawClient client(front->http_address());
   client.send(post("/v1/completions", "{}"));
   const auto stream = streams.get_future().get();
@@ -369,16 +441,15 @@ TEST(HttpProxy, AFrontThatStopsLetsStreamsEnd) {
   EXPECT_EQ(client.read_chunk(), "data: 1\n\n");
   std::thread stopping([&] { front->stop(); });
   std::thread again([&] { front->stop(); });
-  EXPECT_TRUE(becomes_true([&] {  // nobody listens any more
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto is_refused = [&] {
+    const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(std::stoi(front->http_address().substr(10))));
+    to.sin_port = htons(static_cast<uint16_t>(port.port()));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const bool is_refused = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0;
-    ::close(fd);
-    return is_refused;
-  }));
+    return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0;
+  };
+  eventually(is_refused, "nobody to listen any more");
   stream->write("data: 2\n\n");
   stream->finish();
   EXPECT_EQ(client.read_chunk(), "data: 2\n\n");
@@ -387,10 +458,10 @@ TEST(HttpProxy, AFrontThatStopsLetsStreamsEnd) {
   again.join();
 }
 
-TEST(HttpProxy, AFrontThatStopsCutsWhatDoesNotEndInTime) {
+TEST_F(HttpProxy, AFrontThatStopsCutsWhatDoesNotEndInTime) {
   std::promise<std::shared_ptr<HttpStream>> streams;
   FakeCoordinator coordinator([&](const HttpRequest&, HttpReply reply) { streams.set_value(reply.stream({})); });
-  const auto front = front_of({coordinator.address()}, {}, {}, 0.05);
+  const auto front = front_of({coordinator.address()}, {.drain_timeout_s = 0.05});
   RawClient client(front->http_address());
   client.send(post("/v1/completions", "{}"));
   const auto stream = streams.get_future().get();
@@ -409,32 +480,27 @@ TEST(Front, RefusesWhatCannotBe) {
   test::expect_error([&] { make({{"127.0.0.1:1", "x:y"}}); }, ErrorCode::kInvalidArgument, {"'x:y'"});
 }
 
-std::unique_ptr<Front> front_at(const std::string& address, const std::vector<std::string>& coordinators) {
-  FrontOptions options{.http_address = address, .drain_timeout_s = 1, .lost_after_s = 1, .access = {}, .limits = {}};
-  for (const std::string& each : coordinators) options.coordinators.push_back({.http = each, .grpc = ""});
-  return std::make_unique<Front>(options, Access{});
-}
-
-TEST(HttpProxy, AFrontThatIsItsOwnCoordinatorDoesNotServeItself) {
-  const std::string own = free_address();
+TEST_F(HttpProxy, AFrontThatIsItsOwnCoordinatorDoesNotServeItself) {
+  const test::ReservedPort own;
   FakeCoordinator coordinator(answer_ok);
-  const auto front = front_at(own, {own, coordinator.address()});
+  const auto front = front_of({own.address(), coordinator.address()}, {.address = own.address()});
   const std::string refusing = "this call has come back to the front";
-  EXPECT_TRUE(becomes_true([&] { return ask(*front, get("/health")).find(refusing) != std::string::npos; }));
+  eventually_after_looks(
+      clock_, [&] { return ask(*front, get("/health")).find(refusing) != std::string::npos; }, "the front to know itself");
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}")), 200));
   EXPECT_EQ(coordinator.num_requests(), 4);
   EXPECT_EQ(metric(*front, "ferry:front_retries_total"), 0);
 }
 
-TEST(HttpProxy, ACallThatComesBackThroughAnotherFrontIsGivenToACoordinatorOrRefused) {
-  const std::string first_address = free_address(), second_address = free_address();
+TEST_F(HttpProxy, ACallThatComesBackThroughAnotherFrontIsGivenToACoordinatorOrRefused) {
+  const test::ReservedPort first_port, second_port;
   FakeCoordinator coordinator(answer_ok);
-  const auto second = front_at(second_address, {first_address});
-  const auto first = front_at(first_address, {second_address, coordinator.address()});
+  const auto second = front_of({first_port.address()}, {.address = second_port.address()});
+  const auto first = front_of({second_port.address(), coordinator.address()}, {.address = first_port.address()});
   const auto serve_each_other = [&] {
     return has_status(ask(*second, get("/health")), 200) && ask(*first, get("/health")).ends_with("{}\n");
   };
-  ASSERT_TRUE(becomes_true(serve_each_other));
+  eventually_after_looks(clock_, serve_each_other, "both fronts to serve");
   for (int i = 0; i < 4; ++i) {
     EXPECT_TRUE(has_status(ask(*first, post("/v1/completions", "{}")), 200));
     EXPECT_TRUE(has_status(ask(*second, post("/v1/completions", "{}")), 200));
@@ -445,14 +511,14 @@ TEST(HttpProxy, ACallThatComesBackThroughAnotherFrontIsGivenToACoordinatorOrRefu
     return has_status(answer, 508) &&
            answer.find("this call has come back to the front that passed it on") != std::string::npos;
   };
-  EXPECT_TRUE(becomes_true(is_refused));
+  eventually_after_looks(clock_, is_refused, "the call to be refused");
 }
 
-TEST(HttpProxy, WhoSendsNothingMoreGetsItsAnswer) {
+TEST_F(HttpProxy, WhoSendsNothingMoreGetsItsAnswer) {
   std::promise<void> may_answer;
   FakeCoordinator coordinator([&](HttpRequest, HttpReply reply) {
     std::thread([&, held = std::make_shared<HttpReply>(std::move(reply))] {
-      may_answer.get_future().wait_for(kPatience);
+      may_answer.get_future().wait_for(kTestLimit);
       held->send({.status = 200, .body = "{\"ok\":true}"});
     }).detach();
   });
@@ -465,7 +531,7 @@ TEST(HttpProxy, WhoSendsNothingMoreGetsItsAnswer) {
   EXPECT_TRUE(client.read_all().ends_with("{\"ok\":true}"));
 }
 
-TEST(HttpProxy, ViaOfOthersPassesBesideItsOwn) {
+TEST_F(HttpProxy, ViaOfOthersPassesBesideItsOwn) {
   std::mutex mutex;
   HttpRequest seen;
   FakeCoordinator coordinator([&](HttpRequest request, HttpReply reply) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/server/http/router.h"
+#include "tests/support/eventually.h"
 
 namespace ferry::test {
 
@@ -22,7 +23,7 @@ class End {
     return [promise = promise_](HttpEnd end) { promise->set_value(end); };  // a second call would throw
   }
   HttpEnd wait() {
-    EXPECT_EQ(future_.wait_for(std::chrono::seconds(60)), std::future_status::ready) << "nobody said that the call ended";
+    EXPECT_EQ(future_.wait_for(kTestLimit), std::future_status::ready) << "nobody said that the call ended";
     return future_.get();
   }
   bool has_come() const { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
@@ -45,8 +46,7 @@ class CallBox {
   /// The next call, once it has come. Throws if none comes.
   std::unique_ptr<HttpReply> take() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return !calls_.empty(); }))
-      throw std::runtime_error("no call came");
+    if (!changed_.wait_for(lock, kTestLimit, [&] { return !calls_.empty(); })) throw std::runtime_error("no call came");
     std::unique_ptr<HttpReply> call = std::move(calls_.front());
     calls_.pop_front();
     return call;

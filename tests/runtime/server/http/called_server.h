@@ -10,6 +10,7 @@
 #include "runtime/server/http/http_server.h"
 #include "tests/runtime/server/http/call_box.h"
 #include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/patient_limits.h"
 
 namespace ferry::test {
 
@@ -27,7 +28,7 @@ class CalledServerTest : public ::testing::Test {
     return box_.take()->stream(std::move(head), {end_.callback()});
   }
 
-  HttpServerOptions options_{.address = "127.0.0.1:0"};
+  HttpServerOptions options_{.address = "127.0.0.1:0", .limits = patient_limits(), .stop_s = kNoLimitSeconds};
   Access access_;
   CallBox box_;
   End end_;

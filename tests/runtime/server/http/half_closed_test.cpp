@@ -1,10 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "tests/runtime/server/http/called_server.h"
 
@@ -21,6 +19,7 @@ class HalfClosedTest : public test::CalledServerTest {
   HalfClosedTest() {
     HttpRouter router;
     router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
+    options_.probe_s = 0.005;
     server_.emplace(options_, access_, std::move(router));
   }
 };
@@ -98,7 +97,14 @@ TEST_F(HalfClosedTest, CommentsStandBetweenEvents) {
   std::string body;
   while (!body.ends_with(": 2\n")) body += half.read_chunk();
   EXPECT_EQ(body, "data: 1\n\ndata: 2\n");
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // longer than any silence
+  RawClient witness = caller();  // by whom the silence is seen to be long enough for a comment
+  test::End other_end;
+  const auto other = box_.take()->stream({}, {.on_closed = other_end.callback()});
+  other->write("data: 1\n\n");
+  witness.end_sending();
+  EXPECT_EQ(status_of(final_answer(witness)), 200);
+  EXPECT_EQ(witness.read_chunk(), "data: 1\n\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(witness.read_chunk(), ": keep-alive\n\n");
   stream->write("\n");
   EXPECT_EQ(half.read_chunk(), "\n");
   EXPECT_EQ(half.read_chunk(), ": keep-alive\n\n");

@@ -9,7 +9,9 @@
 
 #include "runtime/base/error.h"
 #include "tests/runtime/server/scripted_server.h"
+#include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/reserved_port.h"
 
 namespace ferry {
 namespace {
@@ -30,7 +32,7 @@ class Ear final : public ExchangeHearer {
 
   ExchangeEnd wait() {
     auto ended = ended_.get_future();
-    EXPECT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    EXPECT_EQ(ended.wait_for(kTestLimit), std::future_status::ready);
     return ended.get();
   }
 
@@ -106,13 +108,9 @@ TEST(HttpClient, TellsWhereAnAnswerBreaksOff) {
 }
 
 TEST(HttpClient, TellsWhoIsNotThere) {
-  int port = 0;
-  {
-    const ScriptedServer server([](ScriptedConnection&, const std::string&) {});
-    port = server.port();
-  }
+  const test::ReservedPort nobody;
   HttpClient client;
-  for (const std::string& address : {"127.0.0.1:" + std::to_string(port), std::string("no-such-host.invalid:80")}) {
+  for (const std::string& address : {nobody.address(), std::string("no-such-host.invalid:80")}) {
     const auto ear = std::make_shared<Ear>();
     client.start({.address = address}, ear);
     EXPECT_EQ(ear->wait(), ExchangeEnd::kUnreachable) << address;

@@ -6,21 +6,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "tests/support/eventually.h"
+
 namespace ferry::test {
 
-/// A TCP client that sends any bytes at all. Every read ends after a generous while, as if the server had closed.
+/// A TCP client that sends any bytes at all. Every read ends after kTestLimit, and fails the test.
 class RawClient {
  public:
   /// Not connected.
-  RawClient() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience{60, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  }
+  RawClient() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
   /// Connected to HOST:PORT of the IPv4 loopback.
   explicit RawClient(const std::string& address) : RawClient() { connect(address); }
   ~RawClient() {
@@ -35,13 +35,18 @@ class RawClient {
     to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0) << address;
+    // Not before: a connect() with a time-out fails where the process is stopped meanwhile.
+    const timeval patience{std::chrono::seconds(kTestLimit).count(), 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   }
 
   /// False once the server has closed.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (count <= 0) return false;
+      if (is_interrupted(count)) continue;
+      if (has_ended(count, "to send")) return false;
       bytes.remove_prefix(static_cast<std::size_t>(count));
     }
     return true;
@@ -51,15 +56,14 @@ class RawClient {
   std::string read_all() {
     std::string text;
     char piece[4096];
-    for (ssize_t count = 0; (count = ::recv(fd_, piece, sizeof piece, 0)) > 0;)
-      text.append(piece, static_cast<std::size_t>(count));
+    for (std::size_t count = 0; (count = receive(piece, sizeof piece)) > 0;) text.append(piece, count);
     return text;
   }
 
   /// What comes up to and with `end`; less if the server closes meanwhile.
   std::string read_until(std::string_view end) {
     std::string text;
-    for (char next = 0; !text.ends_with(end) && ::recv(fd_, &next, 1, 0) == 1;) text += next;
+    for (char next = 0; !text.ends_with(end) && receive(&next, 1) == 1;) text += next;
     return text;
   }
 
@@ -100,8 +104,29 @@ class RawClient {
  private:
   std::string read_bytes(std::size_t count) {
     std::string bytes(count, '\0');
-    if (count > 0 && ::recv(fd_, bytes.data(), count, MSG_WAITALL) != static_cast<ssize_t>(count)) bytes.clear();
+    std::size_t num_read = 0;
+    while (num_read < count) {
+      const std::size_t num_more = receive(bytes.data() + num_read, count - num_read);
+      if (num_more == 0) return "";
+      num_read += num_more;
+    }
     return bytes;
+  }
+
+  /// At least a byte; 0 once the server has closed.
+  std::size_t receive(char* bytes, std::size_t room) {
+    ssize_t count = ::recv(fd_, bytes, room, 0);
+    while (is_interrupted(count)) count = ::recv(fd_, bytes, room, 0);
+    return has_ended(count, "to receive") ? 0 : static_cast<std::size_t>(count);
+  }
+
+  /// As calls with a time-out are when the process was stopped meanwhile.
+  static bool is_interrupted(ssize_t count) { return count < 0 && errno == EINTR; }
+
+  static bool has_ended(ssize_t count, const char* what) {
+    EXPECT_FALSE(count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        << "waited " << kTestLimit.count() << " minutes " << what << " a byte";
+    return count <= 0;
   }
 
   int fd_;

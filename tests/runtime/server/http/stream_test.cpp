@@ -184,7 +184,7 @@ TEST_F(HttpStreamTest, OneLargePieceIsNoReasonToEnd) {
 }
 
 TEST_F(HttpStreamTest, APieceThatIsNotTakenInTimeEndsTheStream) {
-  options_.limits.http_write_s = 0.3;
+  options_.limits.http_write_s = 0.05;
   serve();
   RawClient one = caller();
   const auto stream = this->stream();

@@ -10,6 +10,7 @@
 #include "runtime/server/http/tls_check.h"
 #include "tests/runtime/server/http/call_box.h"
 #include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/patient_limits.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -64,7 +65,7 @@ class TlsTest : public ::testing::Test {
     HttpRouter router;
     add_health_route(router, [] { return Health{}; });
     router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits()}, access_, std::move(router));
   }
 
   /// What the server answers to a client of TLS that shows `name`'s certificate, if there is a name; empty if it does not
@@ -156,7 +157,7 @@ TEST_F(TlsTest, ClientsMustShowACertificateIfAskedFor) {
 TEST_F(TlsTest, ClientsThatNeverShakeHandsAreClosed) {
   access_ = load_access({.tls_cert = cert("server"), .tls_key = key("server")});
   HttpServerOptions options{.address = "127.0.0.1:0", .limits = {}};
-  options.limits.http_header_s = 0.5;
+  options.limits.http_header_s = 0.05;
   server_.emplace(options, access_, HttpRouter());
   EXPECT_EQ(test::RawClient(server_->address()).read_all(), "");
 }

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/token_grammar.h"
@@ -11,6 +10,8 @@
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
+#include "tests/runtime/server/patient_limits.h"
+#include "tests/support/eventually.h"
 
 // Calls from a client's bytes to the engine and back.
 
@@ -39,7 +40,7 @@ class OpenAiServiceTest : public ::testing::Test {
     service_ = std::make_unique<ApiService>(engine_, settings_);
     HttpRouter router;
     add_openai_routes(router, service_->context());
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0"}, access_, std::move(router));
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits()}, access_, std::move(router));
   }
   void TearDown() override {
     if (service_ != nullptr) service_->finish_prompts(std::chrono::steady_clock::now());
@@ -57,13 +58,9 @@ class OpenAiServiceTest : public ::testing::Test {
              std::to_string(body.size()) + "\r\n\r\n" + body);
     return one;
   }
-  /// Until no call is open.
-  bool becomes_idle() {
-    for (int i = 0; i < 2000; ++i) {
-      if (json::parse(body_of(get("/load"))).at("server_load") == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
+  void wait_until_idle() {
+    eventually([&] { return json::parse(body_of(get("/load"))).at("server_load") == 0; }, "no call to be open",
+               [&] { return get("/load"); });
   }
 
   test::FakeEngineClient engine_;
@@ -110,7 +107,7 @@ TEST_F(OpenAiServiceTest, ACompletionIsAnsweredAsAWhole) {
   const json body = json::parse(body_of(answer));
   EXPECT_EQ(body.at("id"), "cmpl-a");
   EXPECT_EQ(body.at("choices")[0].at("text"), " kernel");
-  EXPECT_TRUE(becomes_idle());
+  wait_until_idle();
 }
 
 TEST_F(OpenAiServiceTest, AStreamIsWrittenAsItComes) {
@@ -245,7 +242,7 @@ TEST_F(OpenAiServiceTest, BadRequestsAreAnsweredInTheApisForm) {
                                                    R"("image_url":{"url":"data:image/png;base64,AAAA"}}]}]})")),
             400)
       << "there is no tower";
-  EXPECT_TRUE(becomes_idle());
+  wait_until_idle();
 }
 
 TEST_F(OpenAiServiceTest, AnErrorBeforeTheFirstTokenOfAStreamHasItsStatus) {
@@ -297,7 +294,7 @@ TEST_F(OpenAiServiceTest, AClientThatGoesEndsItsRequests) {
       EXPECT_TRUE(engine_.wait_for_abort(id));
       engine_.send(id, end(FinishReason::kAborted));
     }
-    EXPECT_TRUE(becomes_idle());
+    wait_until_idle();
   }
 }
 

@@ -6,6 +6,10 @@
 #include "runtime/base/error.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/otlp/request_spans.h"
+#include "tests/runtime/server/patient_limits.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/reserved_port.h"
 
 namespace ferry {
 namespace {
@@ -126,7 +130,12 @@ class Collector {
   }
   void wait_for_attempts(int count) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return num_attempts_ >= count; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, [&] { return num_attempts_ >= count; }))
+        << "waited for " << count << " attempts; there were " << num_attempts_;
+  }
+  int num_attempts() {
+    const std::scoped_lock lock(mutex_);
+    return num_attempts_;
   }
   std::size_t num_sent_spans() const {
     std::size_t count = 0;
@@ -144,10 +153,15 @@ class Collector {
   bool is_stuck_ = false;
 };
 
+void wait_for_end_of_batch(const SpanExporter& exporter) {
+  eventually([&] { return exporter.count().sent + exporter.count().dropped_unsent > 0; }, "the end of a batch");
+}
+
 TEST(SpanExporter, WhatIsQueuedAtTheEndIsSent) {
   Collector collector;
   {
-    SpanExporter exporter({}, collector.sender());
+    ManualClock clock;
+    SpanExporter exporter({}, collector.sender(), clock);
     for (int i = 0; i < 5; ++i) exporter.add(sample_span());
   }
   EXPECT_EQ(collector.num_sent_spans(), 5U);
@@ -156,7 +170,8 @@ TEST(SpanExporter, WhatIsQueuedAtTheEndIsSent) {
 TEST(SpanExporter, NeverWaitsForTheCollector) {
   Collector collector;
   collector.stick(true);
-  SpanExporter exporter({}, collector.sender());
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
   for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
   collector.wait_for_attempts(1);  // the first batch is on its way, and stays there
   for (std::size_t i = 0; i < SpanExporter::kMaxQueued + 7; ++i) exporter.add(sample_span());
@@ -166,35 +181,70 @@ TEST(SpanExporter, NeverWaitsForTheCollector) {
 }
 
 TEST(SpanExporter, TriesAgainWhereItMayHelp) {
-  Collector collector({SendResult::kTryAgain, SendResult::kTaken});
-  SpanExporter exporter({}, collector.sender());
+  Collector collector({SendResult::kTryAgain, SendResult::kTryAgain, SendResult::kTaken});
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
   for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
-  collector.wait_for_attempts(2);
-  for (int i = 0; i < 6000 && exporter.count().sent == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int num_attempts = 1; num_attempts < 3; ++num_attempts) {
+    collector.wait_for_attempts(num_attempts);
+    clock.wait_for_sleepers(1);
+    EXPECT_EQ(clock.next_wake() - clock.now(), num_attempts * SpanExporter::kBatchPeriod) << "the pause doubles";
+    clock.advance_to_next_wake();
+  }
+  wait_for_end_of_batch(exporter);
   EXPECT_EQ(exporter.count().sent, int64_t{SpanExporter::kMaxBatch});
+}
+
+TEST(SpanExporter, GivesABatchUpAfterSomeAttempts) {
+  Collector collector(std::vector<SendResult>(100, SendResult::kTryAgain));
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
+  for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
+  for (int num_attempts = 1; num_attempts < SpanExporter::kMaxAttempts; ++num_attempts) {
+    collector.wait_for_attempts(num_attempts);
+    clock.advance_to_next_wake();
+  }
+  wait_for_end_of_batch(exporter);
+  EXPECT_EQ(exporter.count().dropped_unsent, int64_t{SpanExporter::kMaxBatch});
+}
+
+TEST(SpanExporter, AFewSpansWaitForOthers) {
+  Collector collector;
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
+  exporter.add(sample_span());
+  clock.wait_for_sleepers(1);
+  EXPECT_EQ(clock.next_wake() - clock.now(), SpanExporter::kBatchPeriod);
+  exporter.add(sample_span());
+  clock.advance_to_next_wake();
+  wait_for_end_of_batch(exporter);
+  EXPECT_EQ(exporter.count().sent, 2);
+  EXPECT_EQ(collector.num_attempts(), 1);
 }
 
 TEST(SpanExporter, CountsWhatWasNotTaken) {
   Collector collector({SendResult::kRefused});
-  SpanExporter exporter({}, collector.sender());
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
   for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
-  for (int i = 0; i < 6000 && exporter.count().dropped_unsent == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_for_end_of_batch(exporter);
   EXPECT_EQ(exporter.count().dropped_unsent, int64_t{SpanExporter::kMaxBatch});
 }
 
 TEST(SpanExporter, CountsWhatWasRejected) {
   Collector collector({}, 7);
-  SpanExporter exporter({}, collector.sender());
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
   for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
-  for (int i = 0; i < 6000 && exporter.count().sent == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_for_end_of_batch(exporter);
   EXPECT_EQ(exporter.count().sent, int64_t{SpanExporter::kMaxBatch} - 7);
   EXPECT_EQ(exporter.count().dropped_unsent, 7);
 }
 
 TEST(SpanExporter, LeavesACollectorThatIsAway) {
   Collector collector(std::vector<SendResult>(100, SendResult::kTryAgain));
-  SpanExporter exporter({}, collector.sender());
+  ManualClock clock;
+  SpanExporter exporter({}, collector.sender(), clock);
   for (std::size_t i = 0; i < SpanExporter::kMaxQueued; ++i) exporter.add(sample_span());
   collector.wait_for_attempts(1);
 }
@@ -218,6 +268,8 @@ TEST(TracesUrl, NamesTheOptionThatWasGiven) {
   }
 }
 
+constexpr SendTimes kPatient{.attempt = kTestLimit, .connect = kTestLimit};
+
 TEST(HttpSender, PostsJson) {
   std::promise<std::string> body;
   HttpRouter router;
@@ -227,15 +279,16 @@ TEST(HttpSender, PostsJson) {
                                     }});
   router.add("POST", "/busy", {.handler = {}, .blocking = [](const HttpRequest&) { return http_error(503, "busy"); }});
   const Access access;
-  const HttpServer server({.address = "127.0.0.1:0"}, access, std::move(router));
+  const HttpServer server({.address = "127.0.0.1:0", .limits = test::patient_limits()}, access, std::move(router));
   const std::string base = "http://" + server.address();
-  EXPECT_EQ(http_sender(traces_url("--otlp", base))("{\"a\": 1}").result, SendResult::kTaken);
+  EXPECT_EQ(http_sender(traces_url("--otlp", base), kPatient)("{\"a\": 1}").result, SendResult::kTaken);
   EXPECT_EQ(body.get_future().get(), "{\"a\": 1}");
-  const SendAnswer busy = http_sender(base + "/busy")("{}");
+  const SendAnswer busy = http_sender(base + "/busy", kPatient)("{}");
   EXPECT_EQ(busy.result, SendResult::kTryAgain);
   EXPECT_EQ(busy.complaint, base + "/busy answers with status 503");
-  EXPECT_EQ(http_sender(base + "/nowhere")("{}").result, SendResult::kRefused);
-  EXPECT_EQ(http_sender("http://127.0.0.1:1/v1/traces")("{}").result, SendResult::kTryAgain);
+  EXPECT_EQ(http_sender(base + "/nowhere", kPatient)("{}").result, SendResult::kRefused);
+  const test::ReservedPort nobody;
+  EXPECT_EQ(http_sender("http://" + nobody.address() + "/v1/traces", kPatient)("{}").result, SendResult::kTryAgain);
 }
 
 TEST(HttpSender, ReadsWhatIsRejected) {
@@ -244,9 +297,9 @@ TEST(HttpSender, ReadsWhatIsRejected) {
   router.add("POST", "/v1/traces",
              {.handler = {}, .blocking = [&](const HttpRequest&) -> HttpResponse { return {.body = says}; }});
   const Access access;
-  const HttpServer server({.address = "127.0.0.1:0"}, access, std::move(router));
+  const HttpServer server({.address = "127.0.0.1:0", .limits = test::patient_limits()}, access, std::move(router));
   const std::string url = "http://" + server.address() + "/v1/traces";
-  const SpanExporter::Send post = http_sender(url);
+  const SpanExporter::Send post = http_sender(url, kPatient);
   const auto answer = [&](const std::string& body) {
     says = body;
     return post("{}");

@@ -26,7 +26,7 @@ using test::FakeEngineClient;
 using test::last_event;
 using test::some_tokens;
 
-void set_deadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + seconds(30)); }
+void set_deadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kTestLimit); }
 
 GrpcServerOptions demo_options(const std::vector<std::string>& keys) {
   GrpcServerOptions options{.address = "127.0.0.1:0"};
