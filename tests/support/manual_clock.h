@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// A clock that stands still until a test moves it. Threads that wait on it wake when they are notified or when advance() passes
-/// what they wait for. Every member may be called from any thread.
+/// A clock that stands still until a test moves it. Threads that wait on it wake when they are notified or when advance()
+/// passes what they wait for. Every member may be called from any thread.
 ///
 /// A typical test waits until the object's thread sleeps, moves the clock, and waits for the effect:
 ///   clock.wait_for_sleepers(1);
