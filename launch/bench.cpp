@@ -37,7 +37,7 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
@@ -53,14 +53,14 @@ struct Repeated {
   /// Tokens per second.
   double rate() const {
     prepare();
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     run();
-    return tokens / std::chrono::duration<double>(Clock::now() - start).count();
+    return tokens / std::chrono::duration<double>(SteadyClock::now() - start).count();
   }
   WarmUpRun warm_up_run() const {
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     const double now = rate();
-    return {.rate = now, .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+    return {.rate = now, .seconds = std::chrono::duration<double>(SteadyClock::now() - start).count()};
   }
 };
 

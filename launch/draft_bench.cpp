@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 Request make_request(std::size_t number, const std::vector<TokenId>& prompt, int64_t max_tokens) {
   Request request;
@@ -77,16 +77,16 @@ struct DraftBench::Step {
 
 DraftBench::Step DraftBench::step(Scheduler& scheduler) {
   const uint64_t begin = now_ticks();
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   const StepPlan& plan = scheduler.plan(start);
   FERRY_CHECK_GE(plan.num_rows, 1);
   const uint64_t run_begin = now_ticks();
   const StepChoices choices = engine_.run_step(plan);
   const uint64_t run_end = now_ticks();
-  scheduler.commit(plan, choices, Clock::now());
+  scheduler.commit(plan, choices, SteadyClock::now());
   trace_.computed(plan, run_begin, run_end);
   engine_.draft(plan, scheduler);
-  const std::chrono::duration<double> duration = Clock::now() - start;
+  const std::chrono::duration<double> duration = SteadyClock::now() - start;
   const Phase phase = plan.num_prefill_tokens > 0 ? Phase::kPrefill : Phase::kDecode;
   record_span(Zone::kStep, begin, now_ticks(), static_cast<uint32_t>(plan.num_rows),
               pack_plan(phase, static_cast<uint32_t>(plan.entries.size())));
@@ -100,7 +100,7 @@ DraftRun DraftBench::run(const std::vector<std::vector<TokenId>>& prompts, int64
   std::vector<Sequence*> sequences;
   const int64_t max_tokens = 2 * decode_tokens + Speculation::kMaxDrafts + 1;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    sequences.push_back(scheduler.add(make_request(i, prompts[i], max_tokens), Clock::now()));
+    sequences.push_back(scheduler.add(make_request(i, prompts[i], max_tokens), SteadyClock::now()));
     FERRY_CHECK(sequences.back() != nullptr);
     trace_.queued(*sequences.back(), sequences.back()->arrival);
   }
@@ -125,7 +125,7 @@ DraftRun DraftBench::run(const std::vector<std::vector<TokenId>>& prompts, int64
   }
   for (const Sequence* sequence : sequences)
     run.tokens.emplace_back(sequence->tokens.begin() + sequence->num_prompt(), sequence->tokens.end());
-  scheduler.finish_all(FinishReason::kAborted, Clock::now());
+  scheduler.finish_all(FinishReason::kAborted, SteadyClock::now());
   for (const std::unique_ptr<Sequence>& sequence : scheduler.take_finished()) trace_.finished(*sequence);
   engine_.set_drafting(Drafting::kOn);
   return run;

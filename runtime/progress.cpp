@@ -8,7 +8,7 @@
 namespace ferry {
 
 using std::chrono::nanoseconds;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 namespace {
 
@@ -44,7 +44,7 @@ Progress::Scope::Scope(Progress& progress, Activity activity, const OpInfo& op)
     : progress_(progress),
       before_(progress.activity_),
       op_before_(progress.op_),
-      begun_(activity == Activity::kAwaiting ? Clock::now() : Clock::time_point()) {
+      begun_(activity == Activity::kAwaiting ? SteadyClock::now() : SteadyClock::time_point()) {
   const std::scoped_lock lock(progress_.mutex_);
   if (before_ == Activity::kElsewhere) {
     clockid_t clock{};
@@ -58,7 +58,7 @@ Progress::Scope::Scope(Progress& progress, Activity activity, const OpInfo& op)
 
 Progress::Scope::~Scope() {
   const std::scoped_lock lock(progress_.mutex_);
-  if (progress_.activity_ == Activity::kAwaiting) progress_.wait_times_.learn(progress_.op_, Clock::now() - begun_);
+  if (progress_.activity_ == Activity::kAwaiting) progress_.wait_times_.learn(progress_.op_, SteadyClock::now() - begun_);
   progress_.activity_ = before_;
   progress_.op_ = op_before_;
   ++progress_.num_marks_;
