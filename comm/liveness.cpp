@@ -20,7 +20,8 @@ std::vector<Rank> watched_peers(const Group& bootstrap) {
 
 LivenessMonitor::LivenessMonitor(Group& bootstrap, const GlooOptions& options, OnLost on_lost) {
   const std::vector<Rank> peers = watched_peers(bootstrap);
-  watch_ = std::make_unique<PeerWatch>(connect_mesh(bootstrap, peers, options), peers, std::move(on_lost));
+  watch_ =
+      std::make_unique<PeerWatch>(connect_mesh(bootstrap, peers, options), peers, options.goodbye_timeout, std::move(on_lost));
   // A goodbye can only be said to a rank that listens.
   bootstrap.barrier(std::chrono::steady_clock::now() + options.connect_timeout);
 }

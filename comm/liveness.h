@@ -32,7 +32,8 @@ class LivenessMonitor {
   LivenessMonitor& operator=(const LivenessMonitor&) = delete;
 
   /// The clean end: tells the peers that this rank leaves, which is not a death, and ends the watch. Waits for no peer, in
-  /// whatever order ranks stop and whoever is dead: at most 250 ms. on_lost is not called after this returns.
+  /// whatever order ranks stop and whoever is dead: at most GlooOptions::goodbye_timeout. on_lost is not called after this
+  /// returns.
   void stop();
 
  private:

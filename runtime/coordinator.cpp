@@ -23,12 +23,10 @@
 namespace ferry {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kMediaSlice{100};  // of the tower between two steps
 constexpr std::chrono::milliseconds kOrderTick{100};   // between two looks at whether a placement is still wanted
 
-int64_t elapsed_ns(SteadyClock::time_point from, std::optional<SteadyClock::time_point> to) {
+int64_t elapsed_ns(Clock::Time from, std::optional<Clock::Time> to) {
   return to ? std::chrono::duration_cast<std::chrono::nanoseconds>(*to - from).count() : 0;
 }
 
@@ -75,9 +73,9 @@ StepFacts facts_of(const StepPlan& plan, int64_t step, uint64_t begin) {
 }
 
 /// The step as the trace's window for everything in it, from its plan to its last word to the callers.
-void record_step(StepFacts& facts, SteadyClock::time_point begin) {
+void record_step(StepFacts& facts, Clock::Duration time) {
   facts.end = now_ticks();
-  facts.seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
+  facts.seconds = std::chrono::duration<double>(time).count();
   record_span(Zone::kStep, facts.begin, facts.end, static_cast<uint32_t>(facts.num_rows),
               pack_plan(facts.phase, static_cast<uint32_t>(facts.num_sequences)));
 }
@@ -87,8 +85,9 @@ void record_step(StepFacts& facts, SteadyClock::time_point begin) {
 /// One thread owns engine and scheduler; callers leave requests and aborts in the table under the lock and wake it.
 class Coordinator::Impl {
  public:
-  explicit Impl(Engine& engine)
+  Impl(Engine& engine, Clock& clock)
       : engine_(engine),
+        clock_(clock),
         stats_(engine.scheduler_options()),
         scheduler_(engine.scheduler_options()),
         touched_(engine.dispatcher().expert_load()) {
@@ -144,7 +143,7 @@ class Coordinator::Impl {
   }
   std::vector<OpenRequestSight> oldest_requests(std::size_t most) const {
     const std::scoped_lock lock(mutex_);
-    return open_.oldest(most, SteadyClock::now());
+    return open_.oldest(most, clock_.now());
   }
   EngineStats stats() const {
     const std::scoped_lock lock(mutex_);
@@ -181,13 +180,14 @@ class Coordinator::Impl {
   GenerateEvent last_event(Sequence& sequence, const OpenRequest& open);
   OpenRequest& updated_request(const Sequence& sequence);
   void update_load(const StepPlan& plan);
-  void add_draft_time(const StepPlan& plan, SteadyClock::time_point begin, SteadyClock::time_point draft_begin);
+  void add_draft_time(const StepPlan& plan, Clock::Time begin, Clock::Time draft_begin);
   void drop_actions();
   void save_trace();
   void end_all(const GenerateEvent& event);
   void fail_all(const std::exception& cause);
 
   Engine& engine_;
+  Clock& clock_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;                           // the engine's thread: work arrived
@@ -234,7 +234,7 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
   }
-  open.queued = SteadyClock::now();
+  open.queued = clock_.now();
   open.arrival = std::min(request.arrival.value_or(open.queued), open.queued);
   open.request = std::move(request);
   const RequestNumber number = open_.add(std::move(open));
@@ -259,7 +259,7 @@ bool Coordinator::Impl::abort(const std::string& owner, const std::string& reque
 void Coordinator::Impl::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  if (done_.wait_for(lock, timeout, [&] { return open_.empty(); })) return;
+  if (clock_.wait_for(lock, done_, timeout, [&] { return open_.empty(); })) return;
   open_.want_all_aborted();
   wake_.notify_one();
   done_.wait(lock, [&] { return open_.empty(); });
@@ -310,7 +310,7 @@ void Coordinator::Impl::run() {
   const Progress::Scope computing(engine_.progress(), Progress::Activity::kComputing);
   try {
     while (take_submissions()) step();
-    scheduler_.finish_all(FinishReason::kAborted, SteadyClock::now());
+    scheduler_.finish_all(FinishReason::kAborted, clock_.now());
     publish_finished();
     end_all({.finish_reason = FinishReason::kAborted});
     drop_actions();
@@ -348,11 +348,11 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (is_fetching || has_news()) return;
   const Span span(Zone::kIdle);
-  for (const auto end = SteadyClock::now() + kKeepAlivePeriod; SteadyClock::now() < end;) {
+  for (const auto end = clock_.now() + kKeepAlivePeriod; clock_.now() < end;) {
     const std::chrono::milliseconds tick = engine_.idle_tick();
     {
       const Progress::Scope idle(engine_.progress(), Progress::Activity::kIdle);
-      if (wake_.wait_for(lock, tick, [this] { return has_news(); })) return;
+      if (clock_.wait_for(lock, wake_, tick, [this] { return has_news(); })) return;
     }
     lock.unlock();
     engine_.tend_workers();
@@ -403,28 +403,28 @@ void Coordinator::Impl::step() {
   check_context().step = number;
   engine_.trace().begin_step(number);
   const uint64_t begin = now_ticks();
-  const SteadyClock::time_point begin_time = SteadyClock::now();
+  const Clock::Time begin_time = clock_.now();
   const StepPlan* plan = nullptr;
   {
     const Span span(Zone::kSchedule);
     engine_.advance_prefix_file(scheduler_);
-    plan = &scheduler_.plan(SteadyClock::now());
+    plan = &scheduler_.plan(clock_.now());
   }
   const bool has_rows = plan->num_rows > 0;
   if (has_rows) {
-    const SteadyClock::time_point run_start = SteadyClock::now();
+    const Clock::Time run_start = clock_.now();
     const uint64_t run_begin = now_ticks();
     const StepChoices choices = engine_.run_step(*plan);
     const uint64_t run_end = now_ticks();
-    scheduler_.commit(*plan, choices, SteadyClock::now());
+    scheduler_.commit(*plan, choices, clock_.now());
     publish(*plan);
     request_trace_.computed(*plan, run_begin, run_end);
     update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
     publish_finished();
-    const SteadyClock::time_point draft_start = SteadyClock::now();
+    const Clock::Time draft_start = clock_.now();
     engine_.draft(*plan, scheduler_);
     add_draft_time(*plan, run_start, draft_start);
-    scheduler_.note_step(*plan, std::chrono::duration<double>(SteadyClock::now() - run_start).count());
+    scheduler_.note_step(*plan, std::chrono::duration<double>(clock_.now() - run_start).count());
   } else {
     update_load(*plan);
     publish_finished();
@@ -433,8 +433,8 @@ void Coordinator::Impl::step() {
   const bool waits_for_media = scheduler_.next_for_media() != nullptr;
   if (!has_rows && !waits_for_media) engine_.wait_for_prefix_file(scheduler_);
   if (!has_rows && (waits_for_media || scheduler_.waits_for_file())) engine_.keep_alive();
-  engine_.encode_media(scheduler_, [this, end = SteadyClock::now() + kMediaSlice] {
-    if (SteadyClock::now() >= end) return true;
+  engine_.encode_media(scheduler_, [this, end = clock_.now() + kMediaSlice] {
+    if (clock_.now() >= end) return true;
     const std::scoped_lock lock(mutex_);
     return has_news();
   });
@@ -442,7 +442,7 @@ void Coordinator::Impl::step() {
     run_account_.record_own();
     run_account_.record_others();
     StepFacts facts = facts_of(*plan, number, begin);
-    record_step(facts, begin_time);
+    record_step(facts, clock_.now() - begin_time);
     engine_.trace().end_step(facts);
     const std::scoped_lock lock(mutex_);
     if (step_sink_ != nullptr) step_sink_->add_step(facts);
@@ -475,7 +475,7 @@ void Coordinator::Impl::publish_tokens(Sequence& sequence) {
     event.text += open.detokenizer->push(event.token_ids[i]);
     if (!open.detokenizer->stopped()) continue;
     const std::size_t num_dropped = event.token_ids.size() - i - 1;
-    scheduler_.finish(sequence, FinishReason::kStop, SteadyClock::now(), static_cast<int64_t>(num_dropped));
+    scheduler_.finish(sequence, FinishReason::kStop, clock_.now(), static_cast<int64_t>(num_dropped));
     event.token_ids.resize(i + 1);
     break;
   }
@@ -526,11 +526,8 @@ void Coordinator::Impl::publish_finished() {
   }
 }
 
-void Coordinator::Impl::add_draft_time(const StepPlan& plan, SteadyClock::time_point begin,
-                                       SteadyClock::time_point draft_begin) {
-  const auto seconds = [now = SteadyClock::now()](SteadyClock::time_point since) {
-    return std::chrono::duration<double>(now - since).count();
-  };
+void Coordinator::Impl::add_draft_time(const StepPlan& plan, Clock::Time begin, Clock::Time draft_begin) {
+  const auto seconds = [now = clock_.now()](Clock::Time since) { return std::chrono::duration<double>(now - since).count(); };
   int64_t num_wrong = 0;
   for (const StepEntry& entry : plan.entries) num_wrong += entry.num_drafts - entry.num_given_drafts();
   const std::unique_lock lock = lock_traced(mutex_);
@@ -562,7 +559,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
     if (entry.is_decode && entry.samples) load_.drafts.add(entry.num_drafts, entry.num_given_drafts());
   }
   load_.balancedness = balance;
-  stats_.add_step(plan, SteadyClock::now());
+  stats_.add_step(plan, clock_.now());
   stats_.transport = transport;
   stats_.touched = touched_.count();
   stats_.used_swap_blocks = now.num_used_swap_blocks;
@@ -626,7 +623,7 @@ uint32_t Coordinator::set_placement(const GivenPlacement& given, uint32_t epoch,
 void Coordinator::set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) {
   impl_->set_on_capture(std::move(on_capture), std::move(on_give_up));
 }
-Coordinator::Coordinator(Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
+Coordinator::Coordinator(Engine& engine, Clock& clock) : impl_(std::make_unique<Impl>(engine, clock)) {}
 Coordinator::~Coordinator() = default;
 RequestNumber Coordinator::submit(Request request, EventSink sink) {
   return impl_->submit(std::move(request), std::move(sink));

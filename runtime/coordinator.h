@@ -9,6 +9,7 @@
 
 #include "moe/given_placement.h"
 #include "profiler/capture.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/cached_prefix.h"
 #include "runtime/schedule/draft_count.h"
@@ -96,7 +97,8 @@ struct EngineLoad {
 /// Any thread may call any method. Every accepted request ends with one final event, also when the engine fails.
 class Coordinator {
  public:
-  explicit Coordinator(Engine& engine);
+  /// Requests' times and deadlines are of `clock`. Both outlive this.
+  explicit Coordinator(Engine& engine, Clock& clock = real_clock());
   /// Stops at once; open requests end with kAborted.
   ~Coordinator();
 

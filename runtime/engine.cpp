@@ -62,7 +62,7 @@ void open_expert_load(const EngineOptions& options, const ModelConfig& config, s
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
+Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows, Clock& watch_clock) : cluster_(cluster) {
   const auto prepare = [&] {
     try {
       place_experts(options);
@@ -102,8 +102,8 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   }
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
-  watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
-                                         [](const std::string& line) { exit_now(EXIT_FAILURE, "ferry: error: " + line); });
+  const auto end = [](const std::string& line) { exit_now(EXIT_FAILURE, "ferry: error: " + line); };
+  watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout, end, watch_clock);
 }
 
 Engine::~Engine() {

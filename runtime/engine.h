@@ -50,9 +50,10 @@ class Engine {
   /// Rows of a step that may have logits: one per running sequence, or (for a dump) every row.
   enum class LogitRows { kSampled, kAll };
 
-  /// Loads the checkpoint while the workers load theirs, and waits until all are ready. Throws Error for a bad checkpoint or
-  /// option, on this rank or another.
-  Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows = LogitRows::kSampled);
+  /// Loads the checkpoint while the workers load theirs, and waits until all are ready. `watch_clock` is of the watch that ends
+  /// an engine which stands still, and outlives this. Throws Error for a bad checkpoint or option, on this rank or another.
+  Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows = LogitRows::kSampled,
+         Clock& watch_clock = real_clock());
   /// Tells the workers to leave, unless the cluster was abandoned.
   ~Engine();
   Engine(const Engine&) = delete;

@@ -57,12 +57,13 @@ ProgressRule::Verdict ProgressRule::look(Time now, const Progress::Sight& sight,
 }
 
 EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> device_progress,
-                         std::chrono::milliseconds peer_timeout, std::function<void(const std::string&)> on_dead)
+                         std::chrono::milliseconds peer_timeout, std::function<void(const std::string&)> on_dead, Clock& clock)
     : progress_(progress),
       pool_(pool),
       device_progress_(std::move(device_progress)),
       on_dead_(std::move(on_dead)),
       peer_timeout_s_(std::chrono::duration<double>(peer_timeout).count()),
+      clock_(clock),
       rule_(peer_timeout),
       thread_([this] { run(); }) {}
 
@@ -87,7 +88,7 @@ void EngineWatch::set_on_change(OnChange on_change) {
 
 void EngineWatch::run() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, kPeriod, [this] { return is_stopping_; })) {
+  while (!clock_.wait_for(lock, stopped_, kPeriod, [this] { return is_stopping_; })) {
     lock.unlock();
     look();
     lock.lock();
@@ -97,7 +98,7 @@ void EngineWatch::run() {
 void EngineWatch::look() {
   const Progress::Sight sight = progress_.look();
   const uint64_t work = pool_.progress() + (device_progress_ ? device_progress_() : 0);
-  const ProgressRule::Verdict verdict = rule_.look(std::chrono::steady_clock::now(), sight, work);
+  const ProgressRule::Verdict verdict = rule_.look(clock_.now(), sight, work);
   const bool goes_on = verdict == ProgressRule::Verdict::kGoesOn;
   std::optional<std::string> reason;  // made when it is needed: looking allocates nothing
   if (!goes_on) {

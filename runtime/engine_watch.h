@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/progress.h"
 
@@ -58,10 +59,11 @@ class EngineWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  /// `progress` and `pool` outlive this. `device_progress` grows while a device goes on; none where the pool computes.
+  /// `progress`, `pool` and `clock` outlive this. `device_progress` grows while a device goes on; none where the pool computes.
   /// `on_dead` is called with one line at every look at a dead engine, and should end the process.
   EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> device_progress,
-              std::chrono::milliseconds peer_timeout, std::function<void(const std::string& line)> on_dead);
+              std::chrono::milliseconds peer_timeout, std::function<void(const std::string& line)> on_dead,
+              Clock& clock = real_clock());
   ~EngineWatch();
   EngineWatch(const EngineWatch&) = delete;
   EngineWatch& operator=(const EngineWatch&) = delete;
@@ -82,6 +84,7 @@ class EngineWatch {
   const std::function<uint64_t()> device_progress_;
   const std::function<void(const std::string&)> on_dead_;
   const double peer_timeout_s_;
+  Clock& clock_;
   ProgressRule rule_;  // of the thread alone
 
   mutable std::mutex mutex_;  // guards all below but thread_

@@ -83,11 +83,12 @@ std::vector<Rank> all_peers(Rank self, int size) {
 
 class GlooGroup final : public Group {
  public:
-  GlooGroup(std::shared_ptr<gloo::transport::Context> context, Rank rank, int size)
+  GlooGroup(std::shared_ptr<gloo::transport::Context> context, Rank rank, int size, milliseconds goodbye_timeout)
       : rank_(rank),
         size_(size),
         context_(std::move(context)),
-        watch_(context_, all_peers(rank, size), [this](Rank lost, const std::string& why) { lose(lost, why); }) {
+        watch_(context_, all_peers(rank, size), goodbye_timeout,
+               [this](Rank lost, const std::string& why) { lose(lost, why); }) {
     for (auto& numbers : numbers_) numbers.resize(static_cast<std::size_t>(size) * kNumInnerTags);
     was_long_.resize(static_cast<std::size_t>(size) * kNumInnerTags);
   }
@@ -271,7 +272,7 @@ class GlooGroup final : public Group {
 
 std::unique_ptr<Group> make_gloo_group(Group& bootstrap, const GlooOptions& options) {
   auto context = connect_mesh(bootstrap, all_peers(bootstrap.rank(), bootstrap.size()), options);
-  auto group = std::make_unique<GlooGroup>(std::move(context), bootstrap.rank(), bootstrap.size());
+  auto group = std::make_unique<GlooGroup>(std::move(context), bootstrap.rank(), bootstrap.size(), options.goodbye_timeout);
   bootstrap.barrier(std::chrono::steady_clock::now() + options.connect_timeout);
   return group;
 }

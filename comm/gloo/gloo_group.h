@@ -15,6 +15,8 @@ struct GlooOptions {
   /// share a host (more exactly a network namespace), else the address that the host's own name resolves to.
   std::string net_interface;
   std::chrono::milliseconds connect_timeout{30000};  // for the whole of connecting, at least 1
+  /// For all goodbyes of a rank that leaves. Threads may wait that long for a core, and a peer takes a late one for lost.
+  std::chrono::milliseconds goodbye_timeout{2000};
 };
 
 /// Connects all ranks of `bootstrap`, which carries the addresses and is not used afterwards. Collective.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -18,19 +19,38 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kWatchSlot = Group::kNumInnerTags;  // the first slot that no message uses; a goodbye has no bytes
 constexpr milliseconds kWholeLife = std::chrono::hours(24 * 365 * 50);
-constexpr milliseconds kGoodbyeLimit{2000};  // threads may wait that long for a core, and a peer takes a late one for lost
 
 }  // namespace
 
 struct PeerWatch::Peer {
+  /// It said goodbye or is lost: it need not be told anything, and gloo might never end a send to it.
+  void note_gone() {
+    const std::scoped_lock lock(mutex);
+    is_gone = true;
+    if (goodbye != nullptr) goodbye->abortWaitSend();
+  }
+  /// Whether it is still there; then `message` ends when it goes.
+  bool begin_goodbye(gloo::transport::UnboundBuffer& message) {
+    const std::scoped_lock lock(mutex);
+    goodbye = is_gone ? nullptr : &message;
+    return !is_gone;
+  }
+  void end_goodbye() {
+    const std::scoped_lock lock(mutex);
+    goodbye = nullptr;
+  }
+
   Rank rank;
   std::unique_ptr<gloo::transport::UnboundBuffer> receive;
-  std::atomic<bool> is_gone{false};  // it said goodbye or is lost
+  std::mutex mutex;  // guards the two below
+  bool is_gone = false;
+  gloo::transport::UnboundBuffer* goodbye = nullptr;  // that is being sent
   std::thread thread;
 };
 
-PeerWatch::PeerWatch(std::shared_ptr<gloo::transport::Context> context, const std::vector<Rank>& peers, OnLost on_lost)
-    : context_(std::move(context)), on_lost_(std::move(on_lost)) {
+PeerWatch::PeerWatch(std::shared_ptr<gloo::transport::Context> context, const std::vector<Rank>& peers,
+                     milliseconds goodbye_timeout, OnLost on_lost)
+    : context_(std::move(context)), goodbye_timeout_(goodbye_timeout), on_lost_(std::move(on_lost)) {
   for (const Rank rank : peers) {
     auto peer = std::make_unique<Peer>();
     peer->rank = rank;
@@ -46,9 +66,9 @@ void PeerWatch::watch(Peer& peer) {
   try {
     peer.receive->recv(peer.rank.value, kWatchSlot);
     peer.receive->waitRecv(nullptr, kWholeLife);
-    peer.is_gone = true;
+    peer.note_gone();
   } catch (const std::exception& error) {
-    peer.is_gone = true;
+    peer.note_gone();
     if (!is_stopping_) on_lost_(peer.rank, "its connection broke: " + gloo_error_text(error));
   }
 }
@@ -61,17 +81,17 @@ void PeerWatch::stop(Goodbye goodbye) {
 }
 
 void PeerWatch::say_goodbye() {
-  const auto limit = std::chrono::steady_clock::now() + kGoodbyeLimit;
+  const auto limit = std::chrono::steady_clock::now() + goodbye_timeout_;
   for (const auto& peer : peers_) {
-    if (peer->is_gone) continue;
+    const auto message = context_->createUnboundBuffer(nullptr, 0);
+    if (!peer->begin_goodbye(*message)) continue;
     try {
-      const auto message = context_->createUnboundBuffer(nullptr, 0);
       message->send(peer->rank.value, kWatchSlot);
       const auto left = std::chrono::duration_cast<milliseconds>(limit - std::chrono::steady_clock::now());
       message->waitSend(nullptr, std::max(left, milliseconds(0)));
-    } catch (const std::exception&) {
-      peer->is_gone = true;  // It left or died first: either way nobody is there to be told.
+    } catch (const std::exception&) {  // it left or died first: either way nobody is there to be told
     }
+    peer->end_goodbye();
   }
 }
 

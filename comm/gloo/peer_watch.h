@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,14 +26,16 @@ class PeerWatch {
   using OnLost = std::function<void(Rank, const std::string& reason)>;
   enum class Goodbye { kSay, kSkip };
 
-  PeerWatch(std::shared_ptr<gloo::transport::Context> context, const std::vector<Rank>& peers, OnLost on_lost);
+  /// `goodbye_timeout` is for all goodbyes together; whom none reaches takes this rank for lost.
+  PeerWatch(std::shared_ptr<gloo::transport::Context> context, const std::vector<Rank>& peers,
+            std::chrono::milliseconds goodbye_timeout, OnLost on_lost);
   /// stop(Goodbye::kSkip).
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
   /// Ends all threads; on_lost is not called after this returns. With kSay the peers are told that this is no death, which
-  /// takes at most 250 ms. One thread may call it, again without effect.
+  /// takes at most the goodbye timeout. One thread may call it, again without effect.
   void stop(Goodbye goodbye);
 
  private:
@@ -42,6 +45,7 @@ class PeerWatch {
   void say_goodbye();
 
   const std::shared_ptr<gloo::transport::Context> context_;  // shared with the group that uses the connections
+  const std::chrono::milliseconds goodbye_timeout_;
   const OnLost on_lost_;
   std::atomic<bool> is_stopping_{false};
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -28,7 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{50}, kLongestPause{1000};  // between tries; each twice the one before
 constexpr milliseconds kSlice{100};                           // after which it looks whether it is still wanted
-constexpr milliseconds kTryTime{5000};                        // for one try, as long as a Rendezvous has patience
 
 /// A try that failed in a way that may be over soon.
 struct JoinTryFailed : std::runtime_error {
@@ -153,7 +152,7 @@ Joined join_once(const MeetingPlace& place, const std::string& key, JoinHello he
 }  // namespace
 
 Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
-            Deadline deadline, const std::stop_token& stop) {
+            Deadline deadline, const std::stop_token& stop, milliseconds try_time) {
   FERRY_CHECK_LE(introduction.size(), kMaxJoinBytes);
   const MeetingPlace place = meeting_place_of(address);
   const JoinHello hello{.incarnation = incarnation, .nonce = {}, .introduction = {introduction.begin(), introduction.end()}};
@@ -161,7 +160,7 @@ Joined join(const std::string& address, const std::string& key, uint64_t incarna
   while (true) {
     std::string failure;
     try {
-      return join_once(place, key, hello, {std::min(deadline, std::chrono::steady_clock::now() + kTryTime), stop});
+      return join_once(place, key, hello, {std::min(deadline, std::chrono::steady_clock::now() + try_time), stop});
     } catch (const JoinTryFailed& error) {
       failure = error.what();
     } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,14 +23,17 @@ struct Joined {
   FileDescriptor socket{-1};  // connected; the next byte on it is the link's
 };
 
+constexpr std::chrono::milliseconds kJoinTryTime{5000};  // as long as a Rendezvous has patience
+
 /// Joins those who meet at `address` (HOST:PORT or unix:NAME; a Rendezvous listens there). `introduction` is what the newcomer
 /// says of itself, at most kMaxJoinBytes; `incarnation` tells it from one before it in the same place. Both ends must have the
 /// same key, and each proves it to the other.
 ///
-/// Tries again, less and less often, until somebody answers: the order in which processes start does not matter. Throws
-/// Error{kInvalidArgument} for an address that is none, {kFailedPrecondition} with the reason if it is refused,
-/// {kDeadlineExceeded}, which says what failed last, and {kCancelled} a tenth of a second after `stop` was asked for.
+/// Tries again, less and less often, until somebody answers: the order in which processes start does not matter. A try ends
+/// after `try_time`, and its place, if it got one, is lost. Throws Error{kInvalidArgument} for an address that is none,
+/// {kFailedPrecondition} with the reason if it is refused, {kDeadlineExceeded}, which says what failed last, and {kCancelled} a
+/// tenth of a second after `stop` was asked for.
 Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
-            Deadline deadline, const std::stop_token& stop = {});
+            Deadline deadline, const std::stop_token& stop = {}, std::chrono::milliseconds try_time = kJoinTryTime);
 
 }  // namespace ferry

@@ -66,13 +66,13 @@ uint64_t source_of(const sockaddr_storage& peer) {
 /// A newcomer until it is admitted or sent away. What it says and is told is moved as far as it goes without waiting.
 class Guest {
  public:
-  Guest(FileDescriptor socket, uint64_t come_from)
+  Guest(FileDescriptor socket, uint64_t come_from, const RendezvousPatience& patience)
       : source(come_from),
-        grace(std::chrono::steady_clock::now() + std::chrono::milliseconds(Rendezvous::kGraceMillis)),
+        grace(std::chrono::steady_clock::now() + patience.grace),
         socket_(std::move(socket)),
         nonce_(make_nonce()),
         outgoing_(encode_challenge(nonce_)),
-        deadline_(std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kProofSeconds)) {}
+        deadline_(std::chrono::steady_clock::now() + patience.proof) {}
 
   const uint64_t source;  // where it has come from
   const Deadline grace;   // until which it need not give way
@@ -116,12 +116,12 @@ class Guest {
     return {};
   }
 
-  /// By then the challenge has left.
-  void answer(std::vector<std::byte> bytes) {
+  /// By then the challenge has left. It has `time` to take the answer.
+  void answer(std::vector<std::byte> bytes, std::chrono::milliseconds time) {
     outgoing_ = std::move(bytes);
     num_sent_ = 0;
     was_answered_ = true;
-    deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kJoinSeconds);
+    deadline_ = std::chrono::steady_clock::now() + time;
     write_some();
   }
 
@@ -141,11 +141,12 @@ class Guest {
 
 class Rendezvous::Desk {
  public:
-  Desk(Listeners listeners, std::string key, Admit admit, OnJoined on_joined)
+  Desk(Listeners listeners, std::string key, Admit admit, OnJoined on_joined, const RendezvousPatience& patience)
       : listeners_(std::move(listeners)),
         key_(std::move(key)),
         admit_(std::move(admit)),
         on_joined_(std::move(on_joined)),
+        patience_(patience),
         thread_([this] { run(); }) {}
   ~Desk() {
     is_closing_ = true;
@@ -223,7 +224,7 @@ class Rendezvous::Desk {
         shutdown(leaving->socket(), SHUT_RDWR);
         guests_.erase(leaving);
       }
-      guests_.emplace_back(std::move(socket), source_of(peer)).write_some();
+      guests_.emplace_back(std::move(socket), source_of(peer), patience_).write_some();
     }
   }
 
@@ -239,12 +240,14 @@ class Rendezvous::Desk {
       Place place = admit_({.incarnation = hello.incarnation, .introduction = std::move(hello.introduction)});
       FERRY_CHECK_LE(place.instructions.size(), kMaxJoinBytes);
       guest.answer(
-          encode_answer({.member = place.member, .epoch = place.epoch, .bytes = place.instructions}, hello_nonce, key_));
+          encode_answer({.member = place.member, .epoch = place.epoch, .bytes = place.instructions}, hello_nonce, key_),
+          patience_.join);
       guest.place = std::move(place);
     } catch (const std::exception& error) {
       const std::string reason = error.what();
       const auto* text = reinterpret_cast<const std::byte*>(reason.data());
-      guest.answer(encode_answer({.is_refused = true, .bytes = {text, text + reason.size()}}, hello_nonce, key_));
+      guest.answer(encode_answer({.is_refused = true, .bytes = {text, text + reason.size()}}, hello_nonce, key_),
+                   patience_.join);
     }
   }
 
@@ -266,19 +269,21 @@ class Rendezvous::Desk {
   const std::string key_;
   const Admit admit_;
   const OnJoined on_joined_;
+  const RendezvousPatience patience_;
   const Bell bell_;
   std::atomic<bool> is_closing_{false};
   Guests guests_;       // of the thread, in the order in which they came
   std::thread thread_;  // last: it uses all of the above
 };
 
-Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined) {
+Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined,
+                       RendezvousPatience patience) {
   Listeners listeners = open_place(address);
   if (key.empty() && !std::ranges::all_of(listeners.sockets, is_of_this_host)) {
     throw_invalid("workers would join on " + address +
                   ", which other hosts can reach, without a key; allowed: a key, or an address such as 127.0.0.1");
   }
-  desk_ = std::make_unique<Desk>(std::move(listeners), std::move(key), std::move(admit), std::move(on_joined));
+  desk_ = std::make_unique<Desk>(std::move(listeners), std::move(key), std::move(admit), std::move(on_joined), patience);
 }
 
 Rendezvous::~Rendezvous() = default;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,17 +19,21 @@ struct Newcomer {
   std::vector<std::byte> introduction;
 };
 
+/// How long a Rendezvous bears with a newcomer.
+struct RendezvousPatience {
+  std::chrono::milliseconds proof{1000};  // in which it is to prove the key
+  std::chrono::milliseconds join{5000};   // from then on, to hear where its place is
+  std::chrono::milliseconds grace{50};    // for which it need not give way to others
+};
+
 /// Where newcomers are met, on a port and a thread of its own. Each is asked for the key, then the owner decides. A newcomer
-/// that is slow, silent or speaks nonsense keeps nobody else waiting: it has kProofSeconds to prove the key, and kJoinSeconds
-/// more to hear where its place is. When there are kMaxNewcomers, one that has proved nothing for kGraceMillis gives way to the
-/// next who comes: the oldest of those from the address (of IPv6 the first 64 bits) from which most have come, so that many
-/// from one address are in the way of each other and of nobody else.
+/// that is slow, silent or speaks nonsense keeps nobody else waiting: the patience with it has an end. When there are
+/// kMaxNewcomers, one that has proved nothing within its grace gives way to the next who comes: the oldest of those from the
+/// address (of IPv6 the first 64 bits) from which most have come, so that many from one address are in the way of each other
+/// and of nobody else.
 class Rendezvous {
  public:
-  static constexpr int kProofSeconds = 1;
-  static constexpr int kJoinSeconds = 5;
   static constexpr int kMaxNewcomers = 256;  // at once; others wait to be let in
-  static constexpr int kGraceMillis = 50;    // for which nobody has to give way
 
   struct Place {
     Rank member;
@@ -44,7 +49,7 @@ class Rendezvous {
 
   /// Listens on `address`, HOST:PORT or unix:NAME (local_place.h). Throws Error{kInvalidArgument} for one that is none, or that
   /// others can reach while there is no key; {kFailedPrecondition} if it cannot be listened on.
-  Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined);
+  Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined, RendezvousPatience patience = {});
   /// Newcomers that were not admitted yet are dropped.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;

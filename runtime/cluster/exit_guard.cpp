@@ -9,13 +9,13 @@
 
 namespace ferry {
 
-void exit_now(int exit_code, std::string_view line) {
+void exit_now(int exit_code, std::string_view line, std::chrono::seconds write_out) {
   signal(SIGALRM, SIG_DFL);
   sigset_t alarm_only;
   sigemptyset(&alarm_only);
   sigaddset(&alarm_only, SIGALRM);
   pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
-  alarm(static_cast<unsigned>(kWriteOut.count()));
+  alarm(static_cast<unsigned>(write_out.count()));
   if (!line.empty()) std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   std::fflush(nullptr);
   std::_Exit(exit_code);

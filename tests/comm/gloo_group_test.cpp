@@ -1,31 +1,34 @@
 #include "comm/gloo/gloo_group.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <atomic>
 #include <string>
-#include <thread>
 
 #include "tests/comm/group_suite.h"
+#include "tests/comm/patient_gloo.h"
 #include "tests/comm/thread_cluster.h"
+#include "tests/support/asleep.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
 
-std::unique_ptr<Group> connect_default(Group& local) { return make_gloo_group(local, {}); }
+std::unique_ptr<Group> connect_patiently(Group& local) { return make_gloo_group(local, suite::patient_gloo()); }
 
 INSTANTIATE_TEST_SUITE_P(Gloo, GroupSuite,
-                         testing::Values(thread_cluster("ranks", 1, connect_default),
-                                         thread_cluster("ranks", 2, connect_default),
-                                         thread_cluster("ranks", 4, connect_default),
-                                         thread_cluster("ranks", 7, connect_default)),
+                         testing::Values(thread_cluster("ranks", 1, connect_patiently),
+                                         thread_cluster("ranks", 2, connect_patiently),
+                                         thread_cluster("ranks", 4, connect_patiently),
+                                         thread_cluster("ranks", 7, connect_patiently)),
                          cluster_name);
 
 TEST(GlooGroup, APeerThatLeavesIsNotADeath) {
   run_on_threads(3, [](Group& local) {
-    std::unique_ptr<Group> group = connect_default(local);
+    std::unique_ptr<Group> group = connect_patiently(local);
     if (group->rank() == Rank{1}) group.reset();
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
     if (group != nullptr) {
       const Rank other{2 - group->rank().value};
       suite::Bytes got(33);
@@ -33,37 +36,37 @@ TEST(GlooGroup, APeerThatLeavesIsNotADeath) {
       group->group_start();
       group->send(sent, other, 1);
       group->recv(got, other, 1);
-      group->group_end(suite::in_seconds(30));
+      group->group_end(test::in_good_time());
       suite::expect_same(got, suite::pattern(33, other.value), "the exchange of the two that stayed");
       EXPECT_EQ(group->async_error(), "");
       suite::expect_error(ErrorCode::kUnavailable, "rank 1",
-                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), suite::in_seconds(60)); });
+                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), test::in_good_time()); });
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
 // Rank 0 waits for rank 1, which is alive, when rank 2 goes down.
 TEST(GlooGroup, AWaitForAnotherRankNamesTheLostOne) {
   run_on_threads(3, [](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+    const std::unique_ptr<Group> group = connect_patiently(local);
     if (group->rank() == Rank{2}) group->abort();
     if (group->rank() == Rank{0}) {
       suite::Bytes got(33);
       suite::expect_error(ErrorCode::kUnavailable, "rank 2",
-                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), suite::in_seconds(60)); });
+                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), test::in_good_time()); });
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
 TEST(GlooGroup, BindsToAnInterfaceOrAddress) {
   for (const std::string where : {"lo", "127.0.0.1", "localhost"}) {
     run_on_threads(2, [&](Group& local) {
-      GlooOptions options;
+      GlooOptions options = suite::patient_gloo();
       options.net_interface = where;
-      make_gloo_group(local, options)->barrier(suite::in_seconds(30));
-      local.barrier(suite::in_seconds(30));
+      make_gloo_group(local, options)->barrier(test::in_good_time());
+      local.barrier(test::in_good_time());
     });
   }
 }
@@ -74,94 +77,118 @@ constexpr std::size_t kLongBytes = 5'000'000;
 void begin_with_a_long_message(Group& group, suite::Bytes& room) {
   if (group.rank() == Rank{1}) {
     const suite::Bytes first = suite::pattern(kLongBytes, 1);
-    group.wait(*group.isend(first, Rank{0}, 3), suite::in_seconds(30));
+    group.wait(*group.isend(first, Rank{0}, 3), test::in_good_time());
   } else {
-    EXPECT_EQ(group.wait(*group.irecv(room, Rank{1}, 3, Fit::kUpTo), suite::in_seconds(30)), kLongBytes);
+    EXPECT_EQ(group.wait(*group.irecv(room, Rank{1}, 3, Fit::kUpTo), test::in_good_time()), kLongBytes);
   }
 }
 
 TEST(GlooGroup, ALongMessageArrivesWhileItsReceiverIsBusy) {
   run_on_threads(2, [](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+    const std::unique_ptr<Group> group = connect_patiently(local);
     suite::Bytes room(2 * kLongBytes);
     begin_with_a_long_message(*group, room);
     if (group->rank() == Rank{1}) {
       const suite::Bytes sent = suite::pattern(kLongBytes, 2);
-      group->wait(*group->isend(sent, Rank{0}, 3), suite::in_seconds(30));
-      local.barrier(suite::in_seconds(30));
+      group->wait(*group->isend(sent, Rank{0}, 3), test::in_good_time());
+      local.barrier(test::in_good_time());
     } else {
       const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
-      local.barrier(suite::in_seconds(30));  // only a message that has left lets rank 1 come here
-      EXPECT_EQ(group->wait(*receive, suite::in_seconds(30)), kLongBytes);
+      local.barrier(test::in_good_time());  // only a message that has left lets rank 1 come here
+      EXPECT_EQ(group->wait(*receive, test::in_good_time()), kLongBytes);
       room.resize(kLongBytes);
       suite::expect_same(room, suite::pattern(kLongBytes, 2), "the second message");
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
-// The receiver comes back to its receives before, while and after their frames are taken.
+/// What a test of two ranks has each of them wait for, so that frames are taken in the place where it wants them.
+struct Turns {
+  std::atomic<pid_t> receiver{0};
+  std::atomic<int> num_posted{0};  // receives
+  std::atomic<int> num_left{0};    // messages that have left their sender
+};
+
+void send_in_turn(Group& group, Turns& turns, int number, std::size_t bytes) {
+  if (number % 4 == 1) {
+    eventually([&] { return turns.num_posted > number; }, "receive " + std::to_string(number));
+    test::await_asleep(turns.receiver);
+  }
+  const suite::Bytes sent = suite::pattern(bytes, number);
+  group.wait(*group.isend(sent, Rank{0}, 3), test::in_good_time());
+  turns.num_left = number + 1;
+}
+
+void receive_in_turn(Group& group, Turns& turns, int number, std::size_t bytes, bool leaves_by_itself, suite::Bytes& room) {
+  const std::unique_ptr<PendingOp> receive = group.irecv(room, Rank{1}, 3, Fit::kUpTo);
+  turns.num_posted = number + 1;
+  if (number % 4 == 2 && leaves_by_itself)
+    eventually([&] { return turns.num_left > number; }, "message " + std::to_string(number) + " to leave");
+  ASSERT_EQ(group.wait(*receive, test::in_good_time()), bytes);
+  suite::expect_same(suite::Bytes(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(bytes)),
+                     suite::pattern(bytes, number), "message " + std::to_string(number));
+}
+
+// The receiver comes back to its receives before their frames are there, after they were taken, or whenever that is.
 TEST(GlooGroup, LongAndShortMessagesInTurnAreReceivedWhole) {
-  run_on_threads(2, [](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+  Turns turns;
+  run_on_threads(2, [&](Group& local) {
+    const std::unique_ptr<Group> group = connect_patiently(local);
     suite::Bytes room(2 * kLongBytes);
+    if (group->rank() == Rank{0}) turns.receiver = gettid();
     for (int i = 0; i < 200; ++i) {
-      const std::size_t bytes = i % 3 == 2 ? 100 : 70'000 + 1000 * static_cast<std::size_t>(i);
+      const bool is_short = i % 3 == 2, was_long = i % 3 == 1;  // behind a long one a long one leaves by itself
+      const std::size_t bytes = is_short ? 100 : 70'000 + 1000 * static_cast<std::size_t>(i);
       if (group->rank() == Rank{1}) {
-        if (i % 4 == 1) std::this_thread::sleep_for(std::chrono::microseconds(50 * (i % 16)));
-        const suite::Bytes sent = suite::pattern(bytes, i);
-        group->wait(*group->isend(sent, Rank{0}, 3), suite::in_seconds(30));
+        send_in_turn(*group, turns, i, bytes);
       } else {
-        const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
-        if (i % 4 == 2) std::this_thread::sleep_for(std::chrono::microseconds(50 * (i % 16)));
-        ASSERT_EQ(group->wait(*receive, suite::in_seconds(30)), bytes);
-        suite::expect_same(suite::Bytes(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(bytes)),
-                           suite::pattern(bytes, i), "message " + std::to_string(i));
+        receive_in_turn(*group, turns, i, bytes, is_short || was_long, room);
       }
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
 TEST(GlooGroup, AMessageThatIsTooLongIsRefusedByWhoWaitsThoughItsFrameWasTakenEarly) {
   run_on_threads(2, [](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+    const std::unique_ptr<Group> group = connect_patiently(local);
     suite::Bytes room(kLongBytes);
     begin_with_a_long_message(*group, room);
     if (group->rank() == Rank{1}) {
       const suite::Bytes sent = suite::pattern(kLongBytes + 1, 2);
       const std::unique_ptr<PendingOp> send = group->isend(sent, Rank{0}, 3);
-      local.barrier(suite::in_seconds(30));
+      local.barrier(test::in_good_time());
       group->abort();
     } else {
       const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      suite::expect_error(ErrorCode::kInternal, "sent 5000001 bytes", [&] { group->wait(*receive, suite::in_seconds(30)); });
-      local.barrier(suite::in_seconds(30));
+      eventually([&] { return !group->async_error().empty(); }, "the frame to be taken");
+      suite::expect_error(ErrorCode::kInternal, "sent 5000001 bytes", [&] { group->wait(*receive, test::in_good_time()); });
+      local.barrier(test::in_good_time());
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
 TEST(GlooGroup, AReceiveWhoseFrameIsAwaitedMayBeGivenUp) {
   run_on_threads(2, [](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+    const std::unique_ptr<Group> group = connect_patiently(local);
     suite::Bytes room(kLongBytes);
     begin_with_a_long_message(*group, room);
     if (group->rank() == Rank{0}) {
       std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      test::await_quiet();  // somebody waits for the frame
       group->abort();
       receive.reset();
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 
 // Both ranks learn at once, also the one whose own address is fine.
 TEST(GlooGroup, AnUnusableInterfaceIsAnErrorOnEveryRank) {
   run_on_threads(2, [](Group& local) {
-    GlooOptions options;
+    GlooOptions options = suite::patient_gloo();
     if (local.rank() == Rank{1}) options.net_interface = "no-such-interface";
     const bool is_culprit = local.rank() == Rank{1};
     suite::expect_error(is_culprit ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable,
@@ -182,11 +209,11 @@ int num_keepalive_sockets() {
 TEST(GlooGroup, TheKernelProbesEveryConnection) {
   const int num_before = num_keepalive_sockets();
   run_on_threads(3, [&](Group& local) {
-    const std::unique_ptr<Group> group = connect_default(local);
+    const std::unique_ptr<Group> group = connect_patiently(local);
     if (local.rank() == Rank{0}) {
       EXPECT_EQ(num_keepalive_sockets() - num_before, 6);  // both ends of three connections
     }
-    local.barrier(suite::in_seconds(30));
+    local.barrier(test::in_good_time());
   });
 }
 

@@ -12,6 +12,7 @@
 
 #include "comm/group.h"
 #include "runtime/base/error.h"
+#include "tests/support/in_good_time.h"
 
 // What the tests of comm/ share: how to play a test on every rank, and small helpers.
 
@@ -33,7 +34,7 @@ namespace suite {
 
 using Bytes = std::vector<std::byte>;
 
-inline Deadline in_seconds(int seconds) { return std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
+/// A deadline that passes. Nothing else may have to happen before.
 inline Deadline in_milliseconds(int milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 }

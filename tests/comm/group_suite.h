@@ -1,9 +1,12 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
 #include <memory>
 
 #include "tests/comm/group_cluster.h"
+#include "tests/support/asleep.h"
 
 // The promises of comm/group.h as one body of tests. One file per test program includes this and instantiates GroupSuite with
 // clusters of its transport.
@@ -40,18 +43,18 @@ TEST_P(GroupSuite, KeepsOrderWithinATagAndSeparatesTags) {
     // The message that was sent last is received first: it has a tag of its own.
     const int from = suite::previous(group).value;
     suite::Bytes got(7);
-    group.wait(*group.irecv(got, Rank{from}, 1023, Fit::kUpTo), suite::in_seconds(30));
+    group.wait(*group.irecv(got, Rank{from}, 1023, Fit::kUpTo), test::in_good_time());
     suite::expect_same(got, suite::pattern(7, from * 100 + 50), "the message with the other tag");
     // Receives that are all posted before the first wait, and waited for from the last to the first.
     std::vector<suite::Bytes> received(kNumMessages, suite::Bytes(33));
     std::vector<std::unique_ptr<PendingOp>> receives;
     for (auto& memory : received) receives.push_back(group.irecv(memory, Rank{from}, 3, Fit::kUpTo));
-    for (int i = kNumMessages - 1; i >= 0; --i) group.wait(*receives[static_cast<std::size_t>(i)], suite::in_seconds(30));
+    for (int i = kNumMessages - 1; i >= 0; --i) group.wait(*receives[static_cast<std::size_t>(i)], test::in_good_time());
     for (int i = 0; i < kNumMessages; ++i) {
       suite::expect_same(received[static_cast<std::size_t>(i)], suite::pattern(33, from * 100 + i),
                          "message " + std::to_string(i));
     }
-    for (const auto& op : sends) group.wait(*op, suite::in_seconds(30));
+    for (const auto& op : sends) group.wait(*op, test::in_good_time());
   });
 }
 
@@ -65,7 +68,7 @@ TEST_P(GroupSuite, AReceiveTellsTheLengthOfItsMessage) {
       group.group_start();
       group.send(sent, suite::next(group), 5);
       group.recv(got, suite::previous(group), 5, &received);
-      group.group_end(suite::in_seconds(30));
+      group.group_end(test::in_good_time());
       EXPECT_EQ(received, size);
       got.resize(size);
       suite::expect_same(got, suite::pattern(size, suite::previous(group).value),
@@ -83,8 +86,8 @@ TEST_P(GroupSuite, AShortMessageAfterALongOneIsShort) {
       const suite::Bytes sent = suite::pattern(size, group.rank().value);
       const auto receive = group.irecv(memory, suite::previous(group), 8, Fit::kUpTo);
       const auto send = group.isend(sent, suite::next(group), 8);
-      EXPECT_EQ(group.wait(*receive, suite::in_seconds(30)), size);
-      EXPECT_EQ(group.wait(*send, suite::in_seconds(30)), size);
+      EXPECT_EQ(group.wait(*receive, test::in_good_time()), size);
+      EXPECT_EQ(group.wait(*send, test::in_good_time()), size);
     }
   });
 }
@@ -98,16 +101,17 @@ TEST_P(GroupSuite, AMessageLargerThanItsReceiveNamesTheRankAndBothSizes) {
       if (group.rank() == suite::last(group)) {
         const auto send = group.isend(sent, Rank{0}, 4);
         try {
-          group.wait(*send, suite::in_seconds(1));
-        } catch (const Error&) {  // rank 0 never asked for the rest of it
+          group.wait(*send, test::in_good_time());
+        } catch (const Error&) {  // rank 0 never asked for the rest of it, and has left
         }
       } else if (group.rank() == Rank{0}) {
         suite::Bytes small(33);
         const auto receive = group.irecv(small, suite::last(group), 4, Fit::kUpTo);
         const std::string what =
             suite::rank_name(suite::last(group)) + ": sent " + std::to_string(size) + " bytes for the recv of at most 33 bytes";
-        suite::expect_error(ErrorCode::kInternal, what, [&] { group.wait(*receive, suite::in_seconds(30)); });
-        suite::expect_error(ErrorCode::kInternal, what, [&] { group.barrier(suite::in_seconds(30)); });
+        suite::expect_error(ErrorCode::kInternal, what, [&] { group.wait(*receive, test::in_good_time()); });
+        suite::expect_error(ErrorCode::kInternal, what, [&] { group.barrier(test::in_good_time()); });
+        group.abort();
       }
     });
   }
@@ -123,8 +127,8 @@ TEST_P(GroupSuite, AReceiveOfAnExactSizeRefusesAnyOther) {
         const suite::Bytes sent(sent_bytes);
         const auto send = group.isend(sent, Rank{0}, 4);
         try {
-          group.wait(*send, suite::in_seconds(1));
-        } catch (const Error&) {  // not all of it was wanted
+          group.wait(*send, test::in_good_time());
+        } catch (const Error&) {  // not all of it was wanted, and rank 0 has left
         }
       } else if (group.rank() == Rank{0}) {
         suite::Bytes got(expected);
@@ -132,7 +136,8 @@ TEST_P(GroupSuite, AReceiveOfAnExactSizeRefusesAnyOther) {
         suite::expect_error(ErrorCode::kInternal,
                             suite::rank_name(suite::last(group)) + ": sent " + std::to_string(sent_bytes) +
                                 " bytes for the recv of " + std::to_string(expected) + " bytes",
-                            [&] { group.wait(*receive, suite::in_seconds(30)); });
+                            [&] { group.wait(*receive, test::in_good_time()); });
+        group.abort();
       }
     });
   }
@@ -144,11 +149,12 @@ TEST_P(GroupSuite, APartOfAnotherSizeThanACollectivesIsRefused) {
     const std::size_t size = group.rank() == suite::last(group) ? 7 : 8;
     suite::Bytes all(size * static_cast<std::size_t>(group.size()));
     if (group.rank() != Rank{0}) {
-      EXPECT_THROW(group.all_gather(suite::Bytes(size), all, suite::in_seconds(2)), Error) << size;
+      EXPECT_THROW(group.all_gather(suite::Bytes(size), all, test::in_good_time()), Error) << size;
       return;
     }
     suite::expect_error(ErrorCode::kInternal, suite::rank_name(suite::last(group)) + ": sent 7 bytes for the recv of 8 bytes",
-                        [&] { group.all_gather(suite::Bytes(size), all, suite::in_seconds(30)); });
+                        [&] { group.all_gather(suite::Bytes(size), all, test::in_good_time()); });
+    group.abort();  // others may wait for the part of a rank that has failed
   });
 }
 
@@ -162,7 +168,7 @@ TEST_P(GroupSuite, ExchangesMessagesOfEverySize) {
       group.group_start();
       group.send(sent, suite::next(group), 0);
       group.recv(got, suite::previous(group), 0);
-      group.group_end(suite::in_seconds(60));
+      group.group_end(test::in_good_time());
       suite::expect_same(got, suite::pattern(size, suite::previous(group).value), std::to_string(size) + " bytes");
     }
   });
@@ -184,7 +190,7 @@ TEST_P(GroupSuite, GroupsExchangesBetweenAllPairs) {
         group.send(out, Rank{r}, 9);
         group.recv(in, Rank{r}, 9);
       }
-      group.group_end(suite::in_seconds(30));
+      group.group_end(test::in_good_time());
       for (int r = 0; r < group.size(); ++r) {
         if (r == self) continue;
         suite::expect_same(got[static_cast<std::size_t>(r)], suite::pattern(size_of(r, self), r * 10 + self + round),
@@ -198,13 +204,19 @@ TEST_P(GroupSuite, NoRankLeavesABarrierBeforeAllHaveEntered) {
   run([](Group& group) {
     using Clock = std::chrono::steady_clock;  // one clock for all processes of a host
     for (int late = 0; late < group.size(); ++late) {
-      if (group.rank().value == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // The late rank enters when it has heard from each other one, which enters at once.
+      std::vector<std::unique_ptr<PendingOp>> about_to_enter;
+      if (group.rank().value != late) about_to_enter.push_back(group.isend({}, Rank{late}, 2));
+      for (int r = 0; r < group.size() && group.rank().value == late; ++r) {
+        if (r != late) group.wait(*group.irecv({}, Rank{r}, 2, Fit::kExact), test::in_good_time());
+      }
       std::vector<int64_t> times(static_cast<std::size_t>(group.size()) * 2);
       std::array<int64_t, 2> mine{};
       mine[0] = Clock::now().time_since_epoch().count();
-      group.barrier(suite::in_seconds(30));
+      group.barrier(test::in_good_time());
       mine[1] = Clock::now().time_since_epoch().count();
-      group.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(times)), suite::in_seconds(30));
+      for (const auto& op : about_to_enter) group.wait(*op, test::in_good_time());
+      group.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(times)), test::in_good_time());
       int64_t last_entry = 0;
       int64_t first_exit = times[1];
       for (std::size_t i = 0; i < times.size(); i += 2) {
@@ -221,7 +233,7 @@ TEST_P(GroupSuite, BroadcastsFromEveryRoot) {
     for (int root = 0; root < group.size(); ++root) {
       for (const std::size_t size : {0, 1, 33, 100003}) {
         suite::Bytes data = suite::pattern(size, group.rank().value);
-        group.broadcast(data, Rank{root}, suite::in_seconds(30));
+        group.broadcast(data, Rank{root}, test::in_good_time());
         suite::expect_same(data, suite::pattern(size, root), "the broadcast of " + suite::rank_name(Rank{root}));
       }
     }
@@ -232,7 +244,7 @@ TEST_P(GroupSuite, GathersInRankOrder) {
   run([](Group& group) {
     for (const std::size_t size : {0, 1, 33, 100003}) {
       suite::Bytes all(size * static_cast<std::size_t>(group.size()));
-      group.all_gather(suite::pattern(size, group.rank().value), all, suite::in_seconds(30));
+      group.all_gather(suite::pattern(size, group.rank().value), all, test::in_good_time());
       suite::Bytes want;
       for (int r = 0; r < group.size(); ++r) {
         const suite::Bytes part = suite::pattern(size, r);
@@ -270,7 +282,7 @@ TEST_P(GroupSuite, SendsEachRankItsPart) {
       want.push_back(std::byte{0xee});
     }
     suite::Bytes recv(want.size(), std::byte{0xee});
-    group.all_to_all_v({send, send_counts, send_offsets, recv, recv_counts, recv_offsets}, suite::in_seconds(30));
+    group.all_to_all_v({send, send_counts, send_offsets, recv, recv_counts, recv_offsets}, test::in_good_time());
     suite::expect_same(recv, want, "what arrived");
   });
 }
@@ -289,7 +301,7 @@ TEST_P(GroupSuite, AddsInRankOrder) {
         data[i] = term(group.rank().value, i);
         for (int r = 0; r < group.size(); ++r) want[i] = r == 0 ? term(0, i) : want[i] + term(r, i);
       }
-      group.all_reduce_sum(data, suite::in_seconds(30));
+      group.all_reduce_sum(data, test::in_good_time());
       EXPECT_TRUE(size == 0 || std::memcmp(data.data(), want.data(), size * sizeof(float)) == 0) << size << " values";
     }
   });
@@ -301,12 +313,12 @@ TEST_P(GroupSuite, ADeadlineNamesTheSilentRank) {
     const std::string silent = suite::rank_name(suite::last(group));
     suite::Bytes memory(33);
     const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
-    const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    const Deadline deadline = suite::in_milliseconds(50);
     suite::expect_error(ErrorCode::kDeadlineExceeded, silent, [&] { group.wait(*op, deadline); });
     EXPECT_GE(std::chrono::steady_clock::now(), deadline);
     EXPECT_NE(group.async_error().find(silent), std::string::npos) << group.async_error();
     // The group is of no use any more, and says why.
-    suite::expect_error(ErrorCode::kDeadlineExceeded, silent, [&] { group.barrier(suite::in_seconds(30)); });
+    suite::expect_error(ErrorCode::kDeadlineExceeded, silent, [&] { group.barrier(test::in_good_time()); });
   });
 }
 
@@ -318,14 +330,17 @@ TEST_P(GroupSuite, ADeadlineOfAGroupedExchangeNamesTheSilentRank) {
     suite::Bytes reply(33);
     if (group.rank() == silent) return;
     if (group.rank() != Rank{0}) {
-      group.wait(*group.isend(request, Rank{0}, 6), suite::in_seconds(30));
+      group.wait(*group.isend(request, Rank{0}, 6), test::in_good_time());
+      group.wait(*group.isend({}, Rank{0}, 7), test::in_good_time());
       return;
     }
     group.group_start();
     std::vector<suite::Bytes> replies(static_cast<std::size_t>(group.size()), reply);
     for (int r = 1; r < group.size(); ++r) group.recv(replies[static_cast<std::size_t>(r)], Rank{r}, 6);
+    // What comes behind the others' messages says that they are there.
+    for (int r = 1; r < silent.value; ++r) group.wait(*group.irecv({}, Rank{r}, 7, Fit::kExact), test::in_good_time());
     suite::expect_error(ErrorCode::kDeadlineExceeded, suite::rank_name(silent),
-                        [&] { group.group_end(std::chrono::steady_clock::now() + std::chrono::milliseconds(500)); });
+                        [&] { group.group_end(suite::in_milliseconds(50)); });
   });
 }
 
@@ -334,12 +349,12 @@ TEST_P(GroupSuite, FailWakesAWaiter) {
     if (group.size() == 1 || group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
     const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
-    std::thread notices_death([&group] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread notices_death([&group, waiter = gettid()] {
+      test::await_asleep(waiter);
       group.fail(suite::last(group), "struck by lightning");
       group.fail(Rank{0}, "a later failure does not count");
     });
-    suite::expect_error(ErrorCode::kUnavailable, "struck by lightning", [&] { group.wait(*op, suite::in_seconds(60)); });
+    suite::expect_error(ErrorCode::kUnavailable, "struck by lightning", [&] { group.wait(*op, test::in_good_time()); });
     notices_death.join();
     EXPECT_EQ(group.async_error(), suite::rank_name(suite::last(group)) + ": struck by lightning");
     suite::expect_error(ErrorCode::kUnavailable, "struck by lightning",
@@ -352,11 +367,11 @@ TEST_P(GroupSuite, AbortWakesAWaiter) {
     if (group.size() == 1 || group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
     const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
-    std::thread gives_up([&group] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread gives_up([&group, waiter = gettid()] {
+      test::await_asleep(waiter);
       group.abort();
     });
-    suite::expect_error(ErrorCode::kCancelled, "aborted", [&] { group.wait(*op, suite::in_seconds(60)); });
+    suite::expect_error(ErrorCode::kCancelled, "aborted", [&] { group.wait(*op, test::in_good_time()); });
     gives_up.join();
     suite::expect_error(ErrorCode::kCancelled, "aborted", [&] { (void)group.isend(memory, suite::last(group), 4); });
   });
@@ -370,7 +385,7 @@ TEST_P(GroupSuite, TheAbortOfAPeerIsNoticed) {
     if (group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
     suite::expect_error(ErrorCode::kUnavailable, suite::rank_name(suite::last(group)),
-                        [&] { group.wait(*group.irecv(memory, suite::last(group), 4, Fit::kUpTo), suite::in_seconds(60)); });
+                        [&] { group.wait(*group.irecv(memory, suite::last(group), 4, Fit::kUpTo), test::in_good_time()); });
   });
 }
 

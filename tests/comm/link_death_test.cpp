@@ -16,6 +16,9 @@
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/stream/stream_hub.h"
 #include "tests/comm/group_cluster.h"
+#include "tests/comm/patient_rendezvous.h"
+#include "tests/support/asleep.h"
+#include "tests/support/eventually.h"
 
 // Processes that join are killed in the middle of whatever they do, while others go on: FERRY_LINK_ECHO is such a process.
 
@@ -26,7 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using suite::Bytes;
-using suite::in_seconds;
 
 constexpr const char* kKey = "correct horse";
 constexpr int kNumKills = 30;
@@ -46,13 +48,13 @@ class Coordinator {
 
   std::unique_ptr<Link> take(int member) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return links_.contains(member); }));
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, [&] { return links_.contains(member); }));
     return std::move(links_.extract(member).mapped());
   }
   /// When the hub told that `member` broke off.
   Clock::time_point end_of(int member) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ends_.contains(member); }));
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, [&] { return ends_.contains(member); }));
     return ends_[member];
   }
   StreamHub& hub() { return hub_; }
@@ -79,7 +81,8 @@ class Coordinator {
   Rendezvous rendezvous_{
       "127.0.0.1:0", kKey,
       [this](const Newcomer&) { return Rendezvous::Place{.member = Rank{next_member_++}, .epoch = 1, .instructions = {}}; },
-      [this](const Rendezvous::Place& place, FileDescriptor socket) { welcome(place.member, std::move(socket)); }};
+      [this](const Rendezvous::Place& place, FileDescriptor socket) { welcome(place.member, std::move(socket)); },
+      suite::kPatient};
 };
 
 void round_trip(Link& link, std::size_t bytes, int seed) {
@@ -87,8 +90,8 @@ void round_trip(Link& link, std::size_t bytes, int seed) {
   Bytes got(bytes);
   const auto receive = link.irecv(got, 2, Fit::kExact);
   const auto send = link.isend(sent, 1);
-  link.wait(*receive, in_seconds(60));
-  link.wait(*send, in_seconds(60));
+  link.wait(*receive, test::in_good_time());
+  link.wait(*send, test::in_good_time());
   suite::expect_same(got, sent, "what came back");
 }
 
@@ -99,12 +102,12 @@ double kill_and_notice(Coordinator& coordinator, Link& link, pid_t victim, int r
   const auto receive = link.irecv(got, 2, Fit::kExact);
   std::unique_ptr<PendingOp> send;
   if (round % 2 == 0) send = link.isend(sent, 1);
-  if (round % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  if (round % 5 == 0) eventually([&] { return test::is_quiet(victim); }, "the victim to wait");
   const auto killed = Clock::now();
   kill(victim, SIGKILL);
   const int member = link.peer().value;
   try {
-    for (int i = 0; i < 1000; ++i) link.wait(*link.irecv(got, 3, Fit::kUpTo), in_seconds(60));
+    for (int i = 0; i < 1000; ++i) link.wait(*link.irecv(got, 3, Fit::kUpTo), test::in_good_time());
     ADD_FAILURE() << "member " << member << " lives on";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
@@ -139,6 +142,9 @@ TEST(LinkDeath, AProcessThatStandsStillIsAlive) {
   const auto link = coordinator.take(1);
   round_trip(*link, 64, 1);
   kill(sleeper, SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(waitpid(sleeper, &status, WUNTRACED), sleeper);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
   const Bytes sent = suite::pattern(64, 2);
   Bytes got(64);
   const auto receive = link->irecv(got, 2, Fit::kExact);
@@ -146,8 +152,8 @@ TEST(LinkDeath, AProcessThatStandsStillIsAlive) {
   suite::expect_error(ErrorCode::kDeadlineExceeded, "rank 1: silent",
                       [&] { link->wait(*receive, suite::in_milliseconds(50)); });
   kill(sleeper, SIGCONT);
-  link->wait(*receive, in_seconds(60));
-  link->wait(*send, in_seconds(60));
+  link->wait(*receive, test::in_good_time());
+  link->wait(*send, test::in_good_time());
   suite::expect_same(got, sent, "the late answer");
   kill(sleeper, SIGKILL);
   EXPECT_EQ(waitpid(sleeper, nullptr, 0), sleeper);

@@ -3,7 +3,9 @@
 #include <atomic>
 
 #include "tests/comm/group_cluster.h"
+#include "tests/comm/patient_gloo.h"
 #include "tests/comm/thread_cluster.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
@@ -14,10 +16,10 @@ class StopOrder : public testing::TestWithParam<int> {};
 TEST_P(StopOrder, CleanStopsReportNoLoss) {
   std::atomic<int> num_lost{0};
   run_on_threads(4, [&](Group& local) {
-    LivenessMonitor monitor(local, {}, [&](Rank, const std::string&) { ++num_lost; });
+    LivenessMonitor monitor(local, suite::patient_gloo(), [&](Rank, const std::string&) { ++num_lost; });
     for (int turn = 0; turn < local.size(); ++turn) {
       if ((local.rank().value + GetParam()) % local.size() == turn) monitor.stop();
-      local.barrier(suite::in_seconds(30));
+      local.barrier(test::in_good_time());
     }
     monitor.stop();
   });
@@ -28,7 +30,7 @@ TEST(Liveness, AllMayStopAtOnce) {
   std::atomic<int> num_lost{0};
   for (int round = 0; round < 10; ++round) {
     run_on_threads(4, [&](Group& local) {
-      LivenessMonitor monitor(local, {}, [&](Rank, const std::string&) { ++num_lost; });
+      LivenessMonitor monitor(local, suite::patient_gloo(), [&](Rank, const std::string&) { ++num_lost; });
       monitor.stop();
     });
   }
@@ -42,18 +44,15 @@ TEST(Liveness, ALossIsReportedOnceToTheWatcher) {
   run_on_threads(3, [](Group& local) {
     std::atomic<int> num_lost{0};
     std::atomic<int> lost_rank{-1};
-    auto monitor = std::make_unique<LivenessMonitor>(local, GlooOptions{}, [&](Rank lost, const std::string& reason) {
+    auto monitor = std::make_unique<LivenessMonitor>(local, suite::patient_gloo(), [&](Rank lost, const std::string& reason) {
       EXPECT_NE(reason, "");
       lost_rank = lost.value;
       ++num_lost;
     });
-    const auto await_loss = [&] {
-      const Deadline deadline = suite::in_seconds(30);
-      while (num_lost == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    };
+    const auto await_loss = [&] { eventually([&] { return num_lost > 0; }, "the loss of a rank"); };
     if (local.rank() == Rank{2}) monitor.reset();
     if (local.rank() == Rank{0}) await_loss();
-    local.barrier(suite::in_seconds(60));
+    local.barrier(test::in_good_time());
     EXPECT_EQ(num_lost, local.rank() == Rank{0} ? 1 : 0);
     if (local.rank() == Rank{0}) {
       EXPECT_EQ(lost_rank, 2);
@@ -64,14 +63,14 @@ TEST(Liveness, ALossIsReportedOnceToTheWatcher) {
       EXPECT_EQ(lost_rank, 0);
       monitor->stop();
     }
-    local.barrier(suite::in_seconds(60));
+    local.barrier(test::in_good_time());
     EXPECT_EQ(num_lost, local.rank() == Rank{2} ? 0 : 1);
   });
 }
 
 TEST(Liveness, ALonelyRankHasNobodyToWatch) {
   run_on_threads(1, [](Group& local) {
-    LivenessMonitor monitor(local, {}, [](Rank, const std::string&) { ADD_FAILURE(); });
+    LivenessMonitor monitor(local, suite::patient_gloo(), [](Rank, const std::string&) { ADD_FAILURE(); });
     monitor.stop();
   });
 }

@@ -14,13 +14,13 @@ INSTANTIATE_TEST_SUITE_P(Local, GroupSuite,
 TEST(LocalGroup, MessagesOfARankThatLeftStillArrive) {
   auto groups = make_local_groups(2);
   const suite::Bytes sent = suite::pattern(33, 1);
-  groups[1]->wait(*groups[1]->isend(sent, Rank{0}, 2), suite::in_seconds(30));
+  groups[1]->wait(*groups[1]->isend(sent, Rank{0}, 2), test::in_good_time());
   groups[1].reset();
   suite::Bytes got(33);
-  groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), suite::in_seconds(30));
+  groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), test::in_good_time());
   suite::expect_same(got, sent, "the last message");
   suite::expect_error(ErrorCode::kUnavailable, "rank 1",
-                      [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), suite::in_seconds(60)); });
+                      [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), test::in_good_time()); });
 }
 
 // Counts its operations and refuses the third: the caller's memory may go as soon as the exception leaves.
@@ -63,7 +63,7 @@ TEST(Group, AnErrorDropsWhatWasPosted) {
   group.num_left = 2;
   group.group_start();
   group.recv(memory, Rank{1}, 0);
-  suite::expect_error(ErrorCode::kUnavailable, "refused", [&] { group.group_end(suite::in_seconds(30)); });
+  suite::expect_error(ErrorCode::kUnavailable, "refused", [&] { group.group_end(test::in_good_time()); });
   EXPECT_EQ(group.num_alive, 0);
 }
 

@@ -6,6 +6,7 @@
 #include "comm/gloo/gloo_group.h"
 #include "comm/mpi/mpi_group.h"
 #include "tests/comm/group_suite.h"
+#include "tests/comm/patient_gloo.h"
 
 // The suite for groups whose ranks are processes: every rank of an mpirun job runs this program, and all run the same tests in
 // the same order. mpirun --enable-recovery exits with 0 whatever its processes do, so ctest looks for the line that rank 0
@@ -25,13 +26,13 @@ GroupCluster process_cluster(const std::string& name) {
   cluster.name = name;
   cluster.notices_departure = cluster.survives_overflow = name == "gloo";
   cluster.run = [is_gloo = name == "gloo"](const GroupCluster::Body& body) {
-    const auto group = is_gloo ? make_gloo_group(*control, {}) : make_mpi_group(*runtime);
+    const auto group = is_gloo ? make_gloo_group(*control, suite::patient_gloo()) : make_mpi_group(*runtime);
     try {
       body(*group);
     } catch (const std::exception& error) {
       ADD_FAILURE() << "rank " << group->rank().value << ": " << error.what();
     }
-    control->barrier(suite::in_seconds(120));
+    control->barrier(test::in_good_time());
   };
   return cluster;
 }
@@ -61,7 +62,7 @@ TEST(MpiGroup, RefusesWhatMpiCannotCount) {
 bool agree(bool passed) {
   std::vector<std::byte> verdicts(static_cast<std::size_t>(control->size()));
   const std::byte mine{static_cast<unsigned char>(passed ? 1 : 0)};
-  control->all_gather(std::span(&mine, 1), verdicts, suite::in_seconds(120));
+  control->all_gather(std::span(&mine, 1), verdicts, test::in_good_time());
   return std::count(verdicts.begin(), verdicts.end(), std::byte{1}) == control->size();
 }
 

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
@@ -19,13 +21,15 @@
 #include "comm/stream/stream_hub.h"
 #include "runtime/net/host_port.h"
 #include "tests/comm/group_cluster.h"
+#include "tests/comm/patient_rendezvous.h"
+#include "tests/support/asleep.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
 
 using suite::Bytes;
-using suite::in_milliseconds;
-using suite::in_seconds;
+using suite::kPatient;
 using suite::pattern;
 
 constexpr const char* kKey = "correct horse";
@@ -33,16 +37,17 @@ constexpr const char* kKey = "correct horse";
 /// Admits everybody but those whose introduction is empty, and keeps their links.
 class Coordinator {
  public:
-  explicit Coordinator(const std::string& key = kKey, const std::string& address = "127.0.0.1:0")
+  explicit Coordinator(const std::string& key = kKey, const std::string& address = "127.0.0.1:0",
+                       RendezvousPatience patience = kPatient)
       : rendezvous_(
             address, key, [this](const Newcomer& newcomer) { return admit(newcomer); },
-            [this](const Rendezvous::Place& place, FileDescriptor socket) { welcome(place, std::move(socket)); }) {}
+            [this](const Rendezvous::Place& place, FileDescriptor socket) { welcome(place, std::move(socket)); }, patience) {}
 
   const std::string& address() const { return rendezvous_.address(); }
 
   Link& link(Rank member) {
     std::unique_lock lock(mutex_);
-    joined_.wait(lock, [&] { return links_.contains(member.value); });
+    EXPECT_TRUE(joined_.wait_for(lock, kTestLimit, [&] { return links_.contains(member.value); })) << member.value;
     return *links_.at(member.value);
   }
   void drop(Rank member) {
@@ -73,6 +78,12 @@ class Coordinator {
   Rendezvous rendezvous_;
 };
 
+/// Joins as a process does that nobody holds up.
+Joined join_patiently(const std::string& address, const std::string& key, uint64_t incarnation, const Bytes& introduction,
+                      const std::stop_token& stop = {}) {
+  return join(address, key, incarnation, introduction, test::in_good_time(), stop, kTestLimit);
+}
+
 /// From an address of this host.
 FileDescriptor connected_to(const std::string& address, const char* from = "127.0.0.1") {
   FileDescriptor made(socket(AF_INET, SOCK_STREAM, 0));
@@ -99,7 +110,7 @@ TEST(RendezvousTest, NewcomersGetAPlaceAndALink) {
   StreamHub hub;
   for (int i = 1; i <= 3; ++i) {
     const Bytes introduction = pattern(1000, i);
-    Joined joined = join(coordinator.address(), kKey, static_cast<uint64_t>(40 + i), introduction, in_seconds(30));
+    Joined joined = join_patiently(coordinator.address(), kKey, static_cast<uint64_t>(40 + i), introduction);
     EXPECT_EQ(joined.member, Rank{i});
     EXPECT_EQ(joined.epoch, static_cast<uint32_t>(40 + i));
     std::ranges::reverse(joined.instructions);
@@ -109,8 +120,8 @@ TEST(RendezvousTest, NewcomersGetAPlaceAndALink) {
     const Bytes request = pattern(100000, i);
     const auto send = other.isend(request, 1);
     Bytes got(request.size());
-    link->wait(*link->irecv(got, 1, Fit::kExact), in_seconds(30));
-    other.wait(*send, in_seconds(30));
+    link->wait(*link->irecv(got, 1, Fit::kExact), test::in_good_time());
+    other.wait(*send, test::in_good_time());
     suite::expect_same(got, request, "a message over the link");
   }
 }
@@ -119,14 +130,14 @@ TEST(RendezvousTest, WhoHasNotTheKeyIsRefused) {
   Coordinator coordinator;
   for (const std::string key : {"", "wrong horse"}) {
     suite::expect_error(ErrorCode::kFailedPrecondition, "refused: the key is not the one",
-                        [&] { join(coordinator.address(), key, 1, pattern(5, 1), in_seconds(30)); });
+                        [&] { join_patiently(coordinator.address(), key, 1, pattern(5, 1)); });
   }
 }
 
 TEST(RendezvousTest, TheOwnersReasonIsTold) {
   Coordinator coordinator;
   suite::expect_error(ErrorCode::kFailedPrecondition, "cannot join " + coordinator.address() + ": refused: it says nothing",
-                      [&] { join(coordinator.address(), kKey, 1, {}, in_seconds(30)); });
+                      [&] { join_patiently(coordinator.address(), kKey, 1, {}); });
 }
 
 TEST(RendezvousTest, ACoordinatorWithoutTheKeyIsNotBelieved) {
@@ -148,9 +159,8 @@ TEST(RendezvousTest, ACoordinatorWithoutTheKeyIsNotBelieved) {
     const Bytes answer = encode_answer({.member = Rank{1}, .epoch = 1, .bytes = {}}, JoinNonce{}, "guessed");
     EXPECT_EQ(write(guest.get(), answer.data(), answer.size()), std::ssize(answer));
   });
-  suite::expect_error(ErrorCode::kFailedPrecondition, "does not have the key", [&] {
-    join("127.0.0.1:" + std::to_string(ntohs(place.sin_port)), kKey, 1, pattern(5, 1), in_seconds(30));
-  });
+  suite::expect_error(ErrorCode::kFailedPrecondition, "does not have the key",
+                      [&] { join_patiently("127.0.0.1:" + std::to_string(ntohs(place.sin_port)), kKey, 1, pattern(5, 1)); });
   impostor.join();
 }
 
@@ -163,54 +173,22 @@ TEST(RendezvousTest, TheSilentAndTheNonsensicalKeepNobodyWaiting) {
     EXPECT_EQ(write(guest.get(), nonsense.data(), nonsense.size()), std::ssize(nonsense));
     if (&guest == &silent[9]) break;
   }
-  EXPECT_EQ(join(coordinator.address(), kKey, 1, pattern(5, 1), in_seconds(30)).member, Rank{1});
+  EXPECT_EQ(join_patiently(coordinator.address(), kKey, 1, pattern(5, 1)).member, Rank{1});
 }
 
-/// Connections that say nothing, each of which is made anew when it is ended.
-class IdleCrowd {
- public:
-  IdleCrowd(const std::string& address, int size) : address_(address), size_(size), thread_([this] { run(); }) {}
-  ~IdleCrowd() {
-    is_over_ = true;
-    thread_.join();
-  }
-  /// Once all have been there at least once.
-  void await_all() const {
-    while (num_made_ < size_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  int num_made() const { return num_made_; }
+/// What somebody hears first.
+Bytes hear_challenge(const FileDescriptor& guest) {
+  Bytes challenge(kChallengeBytes);
+  EXPECT_EQ(recv(guest.get(), challenge.data(), challenge.size(), MSG_WAITALL), std::ssize(challenge));
+  return challenge;
+}
 
- private:
-  FileDescriptor come() {
-    ++num_made_;
-    return connected_to(address_);
-  }
-  void run() {
-    std::vector<FileDescriptor> crowd;
-    while (std::ssize(crowd) < size_ && !is_over_) crowd.push_back(come());
-    while (!is_over_) {
-      for (FileDescriptor& one : crowd) {
-        Bytes said(kChallengeBytes);
-        ssize_t got = 1;
-        while (got > 0) got = recv(one.get(), said.data(), said.size(), MSG_DONTWAIT);
-        if (got == 0 || errno != EAGAIN) one = come();
-      }
-    }
-  }
-
-  const std::string address_;
-  const int size_;
-  std::atomic<bool> is_over_{false};
-  std::atomic<int> num_made_{0};
-  std::thread thread_;
-};
-
-TEST(RendezvousTest, ManyIdleConnectionsKeepNobodyOut) {
-  Coordinator coordinator;
-  IdleCrowd crowd(coordinator.address(), 3 * Rendezvous::kMaxNewcomers);
-  crowd.await_all();
-  for (int i = 1; i <= 5; ++i) EXPECT_EQ(join(coordinator.address(), kKey, 1, pattern(5, 1), in_seconds(60)).member, Rank{i});
-  EXPECT_GT(crowd.num_made(), 4 * Rendezvous::kMaxNewcomers) << "some were sent away, and came again";
+/// Connections that say nothing, of which the last ones that fit are let in.
+std::vector<FileDescriptor> idle_crowd(const std::string& address, int size) {
+  std::vector<FileDescriptor> crowd;
+  for (int i = 0; i < size; ++i) crowd.push_back(connected_to(address));
+  hear_challenge(crowd.back());
+  return crowd;
 }
 
 /// Until it ends.
@@ -221,46 +199,54 @@ bool is_open(const FileDescriptor& guest) {
   return got < 0 && errno == EAGAIN;
 }
 
-TEST(RendezvousTest, WhoProvesNothingIsSentAway) {
-  Coordinator coordinator;
-  const FileDescriptor silent = connected_to(coordinator.address());
-  EXPECT_TRUE(is_open(silent));
-  const Deadline give_up = in_seconds(60);
-  while (is_open(silent) && std::chrono::steady_clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_FALSE(is_open(silent));
+/// In which everybody has to give way at once.
+constexpr RendezvousPatience kNoGrace{.proof = kTestLimit, .join = kTestLimit, .grace = std::chrono::milliseconds(0)};
+
+TEST(RendezvousTest, ManyIdleConnectionsKeepNobodyOut) {
+  Coordinator coordinator(kKey, "127.0.0.1:0", kNoGrace);
+  const std::vector<FileDescriptor> crowd = idle_crowd(coordinator.address(), 3 * Rendezvous::kMaxNewcomers);
+  for (int i = 1; i <= 5; ++i) EXPECT_EQ(join_patiently(coordinator.address(), kKey, 1, pattern(5, 1)).member, Rank{i});
+  const auto num_open = std::ranges::count_if(crowd, is_open);
+  EXPECT_GT(num_open, 0);
+  EXPECT_LT(num_open, Rendezvous::kMaxNewcomers) << "some gave way";
 }
 
-/// Whether somebody from another address is heard after many more have come than there are places for, all from one address.
-bool outlasts_a_crowd(const Coordinator& coordinator) {
+TEST(RendezvousTest, WhoHasJustComeNeedNotGiveWay) {
+  const Coordinator coordinator;
+  std::vector<FileDescriptor> crowd = idle_crowd(coordinator.address(), Rendezvous::kMaxNewcomers);
+  const FileDescriptor next = connected_to(coordinator.address());
+  test::await_quiet();
+  Bytes challenge(kChallengeBytes);
+  EXPECT_LT(recv(next.get(), challenge.data(), challenge.size(), MSG_DONTWAIT), 0) << "there is no place";
+  crowd.erase(crowd.begin() + 7);
+  hear_challenge(next);
+  EXPECT_EQ(std::ranges::count_if(crowd, is_open), std::ssize(crowd));
+}
+
+TEST(RendezvousTest, WhoProvesNothingIsSentAway) {
+  Coordinator coordinator(kKey, "127.0.0.1:0", {.proof = std::chrono::milliseconds(20)});
+  const FileDescriptor silent = connected_to(coordinator.address());
+  eventually([&] { return !is_open(silent); }, "the end of a silent connection");
+}
+
+/// Many more come from one address than there are places for.
+TEST(RendezvousTest, WhoComesFromElsewhereNeedNotGiveWay) {
+  const Coordinator coordinator(kKey, "0.0.0.0:0", kNoGrace);
   const std::string address = "127.0.0.1" + coordinator.address().substr(coordinator.address().rfind(':'));
   const FileDescriptor stranger = connected_to(address, "127.0.0.2");
-  Bytes challenge(kChallengeBytes), last(kChallengeBytes), head(kAnswerHeadBytes);
-  const auto hears = [](const FileDescriptor& guest, Bytes& bytes) {
-    return recv(guest.get(), bytes.data(), bytes.size(), MSG_WAITALL) == std::ssize(bytes);
-  };
-  if (!hears(stranger, challenge)) return false;
-  std::vector<FileDescriptor> crowd;
-  for (int i = 0; i < 2 * Rendezvous::kMaxNewcomers; ++i) crowd.push_back(connected_to(address));
-  if (!hears(crowd.back(), last)) return false;
+  const Bytes challenge = hear_challenge(stranger);
+  const std::vector<FileDescriptor> crowd = idle_crowd(address, 2 * Rendezvous::kMaxNewcomers);
   EXPECT_FALSE(is_open(crowd.front())) << "the first of the many has given way";
   const Bytes hello = encode_hello({.introduction = pattern(5, 1)}, decode_challenge(challenge), kKey);
-  return send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == std::ssize(hello) && hears(stranger, head);
-}
-
-TEST(RendezvousTest, WhoComesFromElsewhereNeedNotGiveWay) {
-  const Coordinator coordinator(kKey, "0.0.0.0:0");
-  bool outlasts = false;
-  for (int tries = 0; tries < 20 && !outlasts; ++tries) outlasts = outlasts_a_crowd(coordinator);  // it has a second
-  EXPECT_TRUE(outlasts);
+  ASSERT_EQ(send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL), std::ssize(hello));
+  Bytes head(kAnswerHeadBytes);
+  EXPECT_EQ(recv(stranger.get(), head.data(), head.size(), MSG_WAITALL), std::ssize(head));
 }
 
 TEST(RendezvousTest, AnIntroductionHasABound) {
   Coordinator coordinator;
   const FileDescriptor guest = connected_to(coordinator.address());
-  Bytes challenge(kChallengeBytes);
-  ASSERT_EQ(recv(guest.get(), challenge.data(), challenge.size(), MSG_WAITALL), std::ssize(challenge));
-  Bytes hello = encode_hello({.introduction = pattern(5, 1)}, decode_challenge(challenge), kKey);
+  Bytes hello = encode_hello({.introduction = pattern(5, 1)}, decode_challenge(hear_challenge(guest)), kKey);
   const uint64_t huge = uint64_t{1} << 40;
   std::memcpy(hello.data() + 80, &huge, sizeof(huge));
   ASSERT_EQ(write(guest.get(), hello.data(), hello.size()), std::ssize(hello));
@@ -273,16 +259,15 @@ TEST(RendezvousTest, AnIntroductionHasABound) {
 }
 
 TEST(RendezvousTest, ANewcomerWaitsForItsCoordinator) {
-  std::string address;
-  { address = Coordinator().address(); }
+  const std::string address = "unix:ferry-rendezvous-test-" + std::to_string(getpid());
   suite::expect_error(ErrorCode::kDeadlineExceeded, "cannot join " + address,
-                      [&] { join(address, kKey, 1, pattern(5, 1), in_milliseconds(120)); });
+                      [&] { join(address, kKey, 1, pattern(5, 1), suite::in_milliseconds(120)); });
   std::unique_ptr<Coordinator> late;
-  std::thread starter([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  std::thread starter([&, newcomer = gettid()] {
+    test::await_asleep(newcomer);  // between two tries
     late = std::make_unique<Coordinator>(kKey, address);
   });
-  EXPECT_EQ(join(address, kKey, 1, pattern(5, 1), in_seconds(30)).member, Rank{1});
+  EXPECT_EQ(join_patiently(address, kKey, 1, pattern(5, 1)).member, Rank{1});
   starter.join();
 }
 
@@ -300,12 +285,12 @@ TEST(RendezvousTest, WhoIsNotToJoinAnyMoreStopsCalling) {
       ASSERT_EQ(listen(silent.get(), 1), 0);
     }
     std::stop_source stop;
-    std::thread stopper([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::thread stopper([&, newcomer = gettid()] {
+      test::await_asleep(newcomer);
       stop.request_stop();
     });
     suite::expect_error(ErrorCode::kCancelled, "not to, any more", [&] {
-      join("127.0.0.1:" + std::to_string(ntohs(place.sin_port)), kKey, 1, pattern(5, 1), in_seconds(300), stop.get_token());
+      join_patiently("127.0.0.1:" + std::to_string(ntohs(place.sin_port)), kKey, 1, pattern(5, 1), stop.get_token());
     });
     stopper.join();
   }
@@ -315,14 +300,14 @@ TEST(RendezvousTest, WithoutAKeyOnlyThisHostMayJoin) {
   suite::expect_error(ErrorCode::kInvalidArgument, "other hosts can reach, without a key",
                       [&] { Coordinator coordinator("", "0.0.0.0:0"); });
   Coordinator open("");
-  EXPECT_EQ(join(open.address(), "", 1, pattern(5, 1), in_seconds(30)).member, Rank{1});
+  EXPECT_EQ(join_patiently(open.address(), "", 1, pattern(5, 1)).member, Rank{1});
 }
 
 TEST(RendezvousTest, ComingAndGoingLeavesNothingBehind) {
   Coordinator coordinator;
   StreamHub hub;
   const auto come_and_go = [&] {
-    Joined joined = join(coordinator.address(), kKey, 1, pattern(5, 1), in_seconds(30));
+    Joined joined = join_patiently(coordinator.address(), kKey, 1, pattern(5, 1));
     hub.adopt(std::move(joined.socket), Rank{0}).reset();
     coordinator.drop(joined.member);
   };
@@ -330,8 +315,8 @@ TEST(RendezvousTest, ComingAndGoingLeavesNothingBehind) {
   const int before = num_open_files();
   for (int i = 0; i < 100; ++i) come_and_go();
   // The hubs' threads let go of a link when they next look: of the first one, perhaps, after it was counted.
-  for (int i = 0; i < 3000 && num_open_files() > before; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_LE(num_open_files(), before);
+  eventually([&] { return num_open_files() <= before; }, "the end of all links",
+             [] { return std::to_string(num_open_files()) + " open files"; });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "comm/stream/stream_hub.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -11,17 +12,18 @@
 
 #include "tests/comm/group_cluster.h"
 #include "tests/comm/link_pair.h"
+#include "tests/support/asleep.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
 
 using suite::Bytes;
-using suite::in_seconds;
 using suite::pattern;
 
-void send(Link& link, const Bytes& data, int tag = 1) { link.wait(*link.isend(data, tag), in_seconds(30)); }
+void send(Link& link, const Bytes& data, int tag = 1) { link.wait(*link.isend(data, tag), test::in_good_time()); }
 
-Bytes receive(Link& link, std::size_t room, int tag = 1, Fit fit = Fit::kUpTo, Deadline deadline = in_seconds(30)) {
+Bytes receive(Link& link, std::size_t room, int tag = 1, Fit fit = Fit::kUpTo, Deadline deadline = test::in_good_time()) {
   Bytes got(room);
   got.resize(link.wait(*link.irecv(got, tag, fit), deadline));
   return got;
@@ -60,7 +62,7 @@ TEST_F(StreamHubTest, OrderIsKeptWithinATagAndTagsAreApart) {
   std::vector<Bytes> got(5, Bytes(33));
   std::vector<std::unique_ptr<PendingOp>> receives;
   for (Bytes& memory : got) receives.push_back(pair_.near->irecv(memory, 3, Fit::kExact));
-  for (int i = 4; i >= 0; --i) pair_.near->wait(*receives[static_cast<std::size_t>(i)], in_seconds(30));
+  for (int i = 4; i >= 0; --i) pair_.near->wait(*receives[static_cast<std::size_t>(i)], test::in_good_time());
   for (int i = 0; i < 5; ++i) suite::expect_same(got[static_cast<std::size_t>(i)], pattern(33, i), std::to_string(i));
 }
 
@@ -71,10 +73,12 @@ TEST_F(StreamHubTest, WhatNobodyAskedForStaysWithTheSenderAtLast) {
   const Bytes last = pattern(5, 9);
   sends.push_back(pair_.far->isend(last, 4));
   suite::expect_error(ErrorCode::kDeadlineExceeded, "",
-                      [&] { pair_.near->wait(*pair_.near->irecv({}, 5, Fit::kUpTo), suite::in_milliseconds(50)); });
+                      [&] { pair_.near->wait(*pair_.near->irecv({}, 5, Fit::kUpTo), test::at_once()); });
+  test::await_quiet();  // nothing moves by itself any more
+  suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { pair_.far->wait(*sends.back(), test::at_once()); });
   for (int i = 0; i < 8; ++i) suite::expect_same(receive(*pair_.near, sent.size(), 3), sent, std::to_string(i));
   suite::expect_same(receive(*pair_.near, 5, 4), last, "the last one");
-  for (const auto& op : sends) pair_.far->wait(*op, in_seconds(30));
+  for (const auto& op : sends) pair_.far->wait(*op, test::in_good_time());
 }
 
 TEST_F(StreamHubTest, EmptyMessagesHaveABound) {
@@ -87,7 +91,7 @@ TEST_F(StreamHubTest, EmptyMessagesHaveABound) {
   for (int i = 0; i < 300 && num_sent < int64_t{100} * 1000 * 16; ++i) {
     const ssize_t sent = ::send(raw.get(), many.data(), many.size(), MSG_DONTWAIT);
     if (sent > 0) num_sent += sent;
-    suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { receive(*link, 1, 4, Fit::kUpTo, suite::in_milliseconds(1)); });
+    suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { receive(*link, 1, 4, Fit::kUpTo, test::at_once()); });
   }
   EXPECT_LT(num_sent, int64_t{100} * 1000 * 16) << "all were taken in";
   raw = FileDescriptor(-1);
@@ -101,7 +105,7 @@ TEST_F(StreamHubTest, ADeadlineEndsNothing) {
   suite::expect_error(ErrorCode::kDeadlineExceeded, "rank 7", [&] { pair_.near->wait(*op, suite::in_milliseconds(10)); });
   EXPECT_FALSE(pair_.near->failure());
   send(*pair_.far, pattern(4, 1));
-  EXPECT_EQ(pair_.near->wait(*op, in_seconds(30)), 4U);
+  EXPECT_EQ(pair_.near->wait(*op, test::in_good_time()), 4U);
   suite::expect_same(got, pattern(4, 1), "after the deadline");
 }
 
@@ -134,7 +138,7 @@ TEST_F(StreamHubTest, AReceiveTakesItsHalfMessageAlong) {
   auto op = link->irecv(got, 1, Fit::kExact);
   const Bytes half = framed(pattern(100, 1), 1);
   ASSERT_EQ(write(raw.get(), half.data(), 60), 60);
-  suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { link->wait(*op, suite::in_milliseconds(20)); });
+  suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { link->wait(*op, test::at_once()); });
   op.reset();
   got.clear();
   got.shrink_to_fit();
@@ -165,8 +169,8 @@ TEST_F(StreamHubTest, AGoodbyeIsNoDeathAndWhatCameBeforeCounts) {
 }
 
 TEST_F(StreamHubTest, FailEndsAWaitOfAnotherThread) {
-  std::thread judge([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread judge([&, waiter = gettid()] {
+    test::await_asleep(waiter);
     pair_.near->fail("it is silent for too long");
   });
   suite::expect_error(ErrorCode::kUnavailable, "rank 7: it is silent for too long", [&] { receive(*pair_.near, 9); });
@@ -179,18 +183,18 @@ TEST_F(StreamHubTest, LargeMessagesMoveWhileNobodyWaits) {
   const auto receive_op = pair_.near->irecv(got, 1, Fit::kExact);
   const auto send_op = pair_.far->isend(sent, 1);
   // Nobody waits, so only the hubs' threads can have moved it: what a wait with a deadline that is over finds is done.
-  for (int i = 0; i < 3000; ++i) {
+  const auto is_done = [&] {
     try {
-      pair_.near->wait(*receive_op, std::chrono::steady_clock::now());
-      suite::expect_same(got, sent, "the message");
-      pair_.far->wait(*send_op, in_seconds(30));
-      return;
+      pair_.near->wait(*receive_op, test::at_once());
+      return true;
     } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+      if (error.code() != ErrorCode::kDeadlineExceeded) throw;
+      return false;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  FAIL() << "it did not move";
+  };
+  eventually(is_done, "a message of 8 MiB that nobody waits for");
+  suite::expect_same(got, sent, "the message");
+  pair_.far->wait(*send_op, test::in_good_time());
 }
 
 TEST(StreamHubStar, OneEndLeavesTheOthersAlone) {
@@ -208,7 +212,7 @@ TEST(StreamHubStar, OneEndLeavesTheOthersAlone) {
   std::vector<LinkPair> links;
   for (int i = 0; i < 3; ++i) links.emplace_back(center, Rank{i}, leaves, Rank{9});
   links[1].far->fail("planted");  // without a goodbye, as in a death
-  for (int i = 0; i < 3000 && ends_so_far().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  eventually([&] { return !ends_so_far().empty(); }, "the end of the link with rank 1");
   for (const int i : {0, 2}) {
     LinkPair& link = links[static_cast<std::size_t>(i)];
     send(*link.far, pattern(10, i));
@@ -231,17 +235,17 @@ TEST(StreamHubStar, WaitAnyNamesWhoIsFirst) {
     waited.push_back(ops.back().get());
   }
   suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { center.wait_any(waited, suite::in_milliseconds(10)); });
-  std::thread late([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread late([&, waiter = gettid()] {
+    test::await_asleep(waiter);
     send(*links[2].far, pattern(12, 2));
   });
-  EXPECT_EQ(center.wait_any(waited, in_seconds(30)), 2U);
-  EXPECT_EQ(links[2].near->wait(*ops[2], in_seconds(30)), 12U);
+  EXPECT_EQ(center.wait_any(waited, test::in_good_time()), 2U);
+  EXPECT_EQ(links[2].near->wait(*ops[2], test::in_good_time()), 12U);
   late.join();
   waited[2] = waited[3];
   links[1].far.reset();
-  EXPECT_EQ(center.wait_any(waited, in_seconds(30)), 1U);
-  suite::expect_error(ErrorCode::kUnavailable, "", [&] { links[1].near->wait(*ops[1], in_seconds(30)); });
+  EXPECT_EQ(center.wait_any(waited, test::in_good_time()), 1U);
+  suite::expect_error(ErrorCode::kUnavailable, "", [&] { links[1].near->wait(*ops[1], test::in_good_time()); });
   ops.clear();
 }
 

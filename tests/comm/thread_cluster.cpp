@@ -35,7 +35,7 @@ GroupCluster thread_cluster(const std::string& name, int size, WrapGroup wrap) {
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << group->rank().value << ": " << error.what();
       }
-      local.barrier(suite::in_seconds(120));  // nobody leaves while others still exchange
+      local.barrier(test::in_good_time());  // nobody leaves while others still exchange
     });
   };
   return cluster;

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -15,6 +17,8 @@
 #include "moe/reply_writer.h"
 #include "profiler/recorder.h"
 #include "tests/moe/moe_ranks.h"
+#include "tests/support/eventually.h"
+#include "tests/support/in_good_time.h"
 
 // Workers that die, hang or answer late while a layer is computed: the rows come from others, with the same bits. So they do
 // when workers come and go between steps.
@@ -39,11 +43,11 @@ enum class Ill {
 using Placements = std::map<uint32_t, ExpertPlacement>;
 
 /// A worker over one end of a socket pair, which falls ill at its `at`-th request. It holds what the placement gives it whose
-/// epoch its last request has.
+/// epoch its last request has. It says of each answer that it took the same time.
 class WorkerThread {
  public:
   WorkerThread(const Shape& shape, const Placements& placements, int32_t idx, int64_t max_tokens, Ill ill, int at)
-      : ill_(ill), at_(at) {
+      : seat_(idx), ill_(ill), at_(at) {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
     theirs_ = FileDescriptor(ends[0]);
@@ -55,12 +59,27 @@ class WorkerThread {
     });
   }
   ~WorkerThread() {
-    is_over_ = true;
+    let_answer();
     thread_.join();
   }
 
   FileDescriptor take_socket() { return std::move(theirs_); }
+  int32_t seat() const { return seat_; }
   int num_answered() const { return num_answered_; }
+  void await_answers(int count) const {
+    eventually([&] { return num_answered_ >= count; }, "answer " + std::to_string(count) + " of a worker",
+               [&] { return std::to_string(num_answered_) + " answers"; });
+  }
+  /// Of a late one: whether it has an answer and keeps it.
+  bool is_silent() const {
+    const std::scoped_lock lock(mutex_);
+    return is_holding_ && !may_answer_;
+  }
+  void let_answer() {
+    const std::scoped_lock lock(mutex_);
+    may_answer_ = true;
+    changed_.notify_all();
+  }
 
  private:
   void serve(const Shape& shape, const Placements& placements, int32_t idx, int64_t max_tokens, FileDescriptor socket) {
@@ -83,12 +102,11 @@ class WorkerThread {
     const int raw = socket.get();
     StreamHub hub;
     const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
-    const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
     for (int number = 0;; ++number) {
       const bool is_ill = number == at_;
       if (is_ill && ill_ == Ill::kDiesBeforeReading) return link->fail("dies");
       const auto receive = link->irecv({request.data(), request.size()}, kRequestTag, Fit::kUpTo);
-      const std::size_t bytes = link->wait(*receive, soon());
+      const std::size_t bytes = link->wait(*receive, test::in_good_time());
       const std::span<const std::byte> message(request.data(), bytes);
       const WireHeader header = read_header_of_any_epoch(message);
       if (header.kind == WireKind::kShutDown) return;
@@ -96,46 +114,69 @@ class WorkerThread {
       if (is_ill && ill_ == Ill::kDiesBeforeAnswering) return link->fail("dies");
       const std::span<const std::byte> answer =
           replies->write(parse_request(message, replies->shape()), {reply.data(), reply.size()});
+      say_compute_time({reply.data(), reply.size()});
       if (is_ill && ill_ == Ill::kDiesInTheAnswer) {
         EXPECT_GT(send(raw, answer.data(), answer.size() / 2, MSG_NOSIGNAL), 0);  // no frame at all is worse than half of one
         return link->fail("dies");
       }
       if (is_ill && ill_ == Ill::kAnswersWrongly) reply.data()[24] ^= std::byte{1};  // the step
-      if (is_ill && ill_ == Ill::kIsLate) {
-        while (!is_over_ && !may_answer) std::this_thread::yield();
-      }
-      link->wait(*link->isend(answer, kReplyTag), soon());
+      if (is_ill && ill_ == Ill::kIsLate) hold_back();
+      link->wait(*link->isend(answer, kReplyTag), test::in_good_time());
       ++num_answered_;
     }
   }
 
+  static void say_compute_time(std::span<std::byte> answer) {
+    WireHeader header = read_header_of_any_epoch(answer);
+    header.compute_ns = 100'000;
+    write_header(header, answer);
+  }
+  void hold_back() {
+    std::unique_lock lock(mutex_);
+    is_holding_ = true;
+    changed_.wait(lock, [this] { return may_answer_; });
+  }
+
+  const int32_t seat_;
   const Ill ill_;
   const int at_;
   FileDescriptor theirs_{-1};
-  std::atomic<bool> is_over_{false};
   std::atomic<int> num_answered_{0};
-
- public:
-  std::atomic<bool> may_answer{false};
-
- private:
+  mutable std::mutex mutex_;  // guards the two below
+  std::condition_variable changed_;
+  bool is_holding_ = false, may_answer_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
 
-/// A hub whose clock can be put forward.
-class LaterHub final : public LinkHub {
+/// A hub whose time stands still. Whoever waits gets what others send, however long that takes. Only where all that are waited
+/// for are silent for good does the time of the wait pass, at once.
+class StillHub final : public LinkHub {
  public:
-  explicit LaterHub(LinkHub& hub) : hub_(hub) {}
+  StillHub(LinkHub& hub, std::function<bool(Rank)> is_silent) : hub_(hub), is_silent_(std::move(is_silent)) {}
 
-  Deadline now() const override { return hub_.now() + later; }
+  Deadline now() const override { return now_; }
   std::size_t wait_any(std::span<PendingOp* const> ops, Deadline deadline) override {
-    return hub_.wait_any(ops, deadline - later);
+    const Deadline give_up = test::in_good_time();
+    while (true) {
+      const bool are_silent = std::ranges::all_of(ops, [this](const PendingOp* op) { return is_silent_(op->info.peer); });
+      try {
+        return hub_.wait_any(ops, are_silent ? test::at_once() : test::at_once() + kLook);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kDeadlineExceeded || test::at_once() >= give_up) throw;
+      }
+      if (!are_silent) continue;
+      now_ = std::max(now_, deadline);
+      throw Error(ErrorCode::kDeadlineExceeded, "all are silent");
+    }
   }
-
-  std::chrono::seconds later{0};
+  void advance(Deadline::duration time) { now_ += time; }
 
  private:
+  static constexpr std::chrono::milliseconds kLook{5};  // between two looks at who is silent
+
   LinkHub& hub_;
+  const std::function<bool(Rank)> is_silent_;
+  Deadline now_ = std::chrono::steady_clock::now();
 };
 
 /// All experts in this process, as the way out.
@@ -183,6 +224,7 @@ struct Job {
                                                       .dtype = shape.dtype,
                                                       .row_dtype = shape.row_dtype(),
                                                       .combine = shape.combine,
+                                                      .timeout = kTestLimit,
                                                       .patience = {.at_least = std::chrono::milliseconds(100),
                                                                    .at_least_alone = std::chrono::milliseconds(200)}},
                        [this](const WorkerChange& change) {
@@ -222,12 +264,29 @@ struct Job {
     return zero + zero + one + one;
   }
   WorkerState state() const { return dispatcher->workers()[1].state; }
+  bool is_silent(Rank rank) const {
+    return std::ranges::any_of(workers, [&](const auto& w) { return Rank{w->seat() + 1} == rank && w->is_silent(); });
+  }
+  /// Steps until the second worker is in doubt; it falls ill soon. Returns the number of the next step.
+  int64_t step_until_suspect(const Batch& batch, const std::string& expected) {
+    int64_t step_number = 0;
+    while (state() != WorkerState::kSuspect && step_number < 20) EXPECT_TRUE(step(batch, step_number++) == expected);
+    EXPECT_EQ(state(), WorkerState::kSuspect);
+    return step_number;
+  }
+  /// All that it owes has come, and nobody has looked.
+  void let_late_answers_come() {
+    const int num_owed = dispatcher->workers()[1].num_late, num_before = workers[1]->num_answered();
+    EXPECT_GT(num_owed, 0);
+    workers[1]->let_answer();
+    workers[1]->await_answers(num_before + num_owed);
+  }
 
   const Shape shape;
   const int64_t max_tokens;
   Placements placements;  // no more come when there are workers
   StreamHub hub;
-  LaterHub clock{hub};
+  StillHub clock{hub, [this](Rank rank) { return is_silent(rank); }};
   RankParts parts;
   AllExperts orphans;
   std::vector<std::unique_ptr<WorkerThread>> workers;
@@ -304,17 +363,12 @@ TEST(RemoteLoss, ALateWorkerIsHedgedAndComesBack) {
     const int at = static_cast<int>(2 * WorkerPace::kMinReplies);
     Job job(shape, is_twice ? placed_twice(shape) : placed_once(shape), Ill::kIsLate, at, /*has_orphans=*/true);
     const std::string expected = job.expected(batch);
-    int64_t step = 0;
-    while (job.state() != WorkerState::kSuspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
-    ASSERT_EQ(job.state(), WorkerState::kSuspect);
-    if (job.changes.size() == 1) {  // a slow host may doubt others, too
-      EXPECT_EQ(job.orphans.num_rows == 0, is_twice);
-    }
+    int64_t step = job.step_until_suspect(batch, expected);
+    EXPECT_EQ(job.changes.size(), 1U) << "nobody else is in doubt";
+    EXPECT_EQ(job.orphans.num_rows == 0, is_twice);
     EXPECT_TRUE(job.step(batch, step++) == expected) << "it gets nothing new";
-    job.workers[1]->may_answer = true;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (job.state() == WorkerState::kSuspect && std::chrono::steady_clock::now() < give_up)
-      EXPECT_TRUE(job.step(batch, step++) == expected);
+    job.let_late_answers_come();
+    EXPECT_TRUE(job.step(batch, step++) == expected);
     EXPECT_EQ(job.state(), WorkerState::kHealthy);
     const int answered = job.workers[1]->num_answered();
     for (int i = 0; i < 100 && job.workers[1]->num_answered() == answered; ++i)
@@ -334,17 +388,15 @@ TEST(RemoteLoss, AWorkerThatAnswersAheadOfItsCoverIsInDoubtNoLonger) {
     if (change.rank != Rank{2} || change.to != WorkerState::kSuspect || was_suspect) return;
     was_suspect = true;
     const int before = job.workers[1]->num_answered();
-    job.workers[1]->may_answer = true;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (job.workers[1]->num_answered() == before && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    job.workers[1]->let_answer();
+    job.workers[1]->await_answers(before + 1);
   };
   int64_t step = 0;
   while (!was_suspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
   ASSERT_TRUE(was_suspect);
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (job.state() == WorkerState::kSuspect && std::chrono::steady_clock::now() < give_up)  // a slow host may doubt it again
-    EXPECT_TRUE(job.step(batch, step++) == expected);
+  EXPECT_TRUE(job.step(batch, step++) == expected);
   EXPECT_EQ(job.state(), WorkerState::kHealthy);
+  EXPECT_EQ(job.changes.size(), 2U) << "in doubt, and no longer";
 }
 
 /// As after a pause in which this rank stood still: for longer than the timeout nobody has looked.
@@ -353,15 +405,9 @@ TEST(RemoteLoss, AnAnswerThatHasComeCountsHoweverLateItIsFound) {
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
   Job job(shape, placed_twice(shape), Ill::kIsLate, static_cast<int>(2 * WorkerPace::kMinReplies), /*has_orphans=*/true);
   const std::string expected = job.expected(batch);
-  int64_t step = 0;
-  while (job.state() != WorkerState::kSuspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
-  ASSERT_EQ(job.state(), WorkerState::kSuspect);
-  const int num_owed = job.dispatcher->workers()[1].num_late, num_before = job.workers[1]->num_answered();
-  job.workers[1]->may_answer = true;
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (job.workers[1]->num_answered() < num_before + num_owed && std::chrono::steady_clock::now() < give_up)
-    std::this_thread::yield();
-  job.clock.later = std::chrono::hours(1);
+  int64_t step = job.step_until_suspect(batch, expected);
+  job.let_late_answers_come();
+  job.clock.advance(std::chrono::hours(1));
   EXPECT_TRUE(job.step(batch, step++) == expected);
   EXPECT_NE(job.state(), WorkerState::kMasked);
   for (const WorkerChange& change : job.changes) EXPECT_NE(change.to, WorkerState::kMasked) << change.reason;
@@ -504,14 +550,8 @@ TEST(RemoteChange, ALateAnswerOfWhoeverSatThereIsDropped) {
     const int at = static_cast<int>(2 * WorkerPace::kMinReplies);
     Job job(shape, placed_once(shape), Ill::kIsLate, at, /*has_orphans=*/true, 9, {placed_by_count(shape, 2, {2, 3, 3})});
     const std::string expected = job.expected(batch);
-    int64_t step = 0;
-    while (job.state() != WorkerState::kSuspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
-    ASSERT_EQ(job.state(), WorkerState::kSuspect);
-    ASSERT_GT(job.dispatcher->workers()[1].num_late, 0);
-    const int answered = job.workers[1]->num_answered();
-    job.workers[1]->may_answer = true;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (job.workers[1]->num_answered() == answered && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    int64_t step = job.step_until_suspect(batch, expected);
+    job.let_late_answers_come();
     job.dispatcher->workers().lose(1, Error(ErrorCode::kUnavailable, "replaced"));
     if (is_retired) {
       job.dispatcher->retire(1, "replaced");

@@ -14,6 +14,7 @@
 #include "moe/reply_writer.h"
 #include "runtime/base/error.h"
 #include "tests/moe/moe_ranks.h"
+#include "tests/support/in_good_time.h"
 
 // The in-process dispatcher against a plain sum over experts, and the distributed one against the in-process one, bit for bit.
 
@@ -50,12 +51,12 @@ void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const E
   AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
   while (true) {
     const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag, Fit::kUpTo);
-    const std::size_t bytes = group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+    const std::size_t bytes = group.wait(*receive, test::in_good_time());
     const std::span<const std::byte> message(request.data(), bytes);
     if (read_header(message, map.epoch()).kind == WireKind::kShutDown) return;
     const auto send =
         group.isend(replies.write(parse_request(message, replies.shape()), {reply.data(), reply.size()}), Rank{0}, kReplyTag);
-    group.wait(*send, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+    group.wait(*send, test::in_good_time());
   }
 }
 
@@ -76,7 +77,8 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
                                     .top_k = shape.top_k,
                                     .dtype = shape.dtype,
                                     .row_dtype = shape.row_dtype(),
-                                    .combine = shape.combine});
+                                    .combine = shape.combine,
+                                    .timeout = kTestLimit});
   coordinate(dispatcher, parts.stream());
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
@@ -256,7 +258,7 @@ void answer_wrongly(Group& group, const Shape& shape, const std::function<void(W
                       {.map_epoch = map.epoch(), .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype});
   AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
   AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
-  const Deadline deadline = group.now() + std::chrono::seconds(60);
+  const Deadline deadline = test::in_good_time();
   const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag, Fit::kUpTo);
   const std::size_t bytes = group.wait(*receive, deadline);
   const std::span<const std::byte> answer =
@@ -297,7 +299,8 @@ TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
                                       .max_tokens = 2,
                                       .top_k = shape.top_k,
                                       .dtype = shape.dtype,
-                                      .row_dtype = shape.row_dtype()});
+                                      .row_dtype = shape.row_dtype(),
+                                      .timeout = kTestLimit});
     dispatcher.begin_step(7);
     Matrix out(shape.dtype, 2, shape.hidden_dim);
     DispatchArgs args = batch.at(1);

@@ -28,7 +28,9 @@ class CoordinatorStatsTest : public testing::Test {
     options_.model = dir_.path();
     options_.threads = 2;
     options_.memory_bytes = int64_t{64} << 20;
+    options_.max_seqs = 1;
     options_.max_waiting = 1;
+    options_.peer_timeout_s = 3600;  // a test holds the engine's thread
     cluster_.emplace(options_);
     engine_.emplace(options_, *cluster_);
     coordinator_.emplace(*engine_);
@@ -71,28 +73,22 @@ TEST_F(CoordinatorStatsTest, AFinishedRequestIsCounted) {
 }
 
 TEST_F(CoordinatorStatsTest, AnAbortedRequestIsCounted) {
-  test::Completion completion;
-  const RequestNumber number = coordinator_->submit(made_request(10, 1000), completion.sink());
-  coordinator_->abort(number);
-  completion.wait();
+  test::HeldRequest held(*coordinator_, made_request(10, 1000));
+  EXPECT_TRUE(coordinator_->abort("", test::HeldRequest::kId));
+  held.finish();
   EXPECT_EQ(coordinator_->stats().count_of(FinishReason::kAborted), 1);
 }
 
 TEST_F(CoordinatorStatsTest, ARefusedRequestIsCounted) {
-  std::vector<std::unique_ptr<test::Completion>> completions;
-  int num_refused = 0;
-  while (num_refused == 0) {
-    completions.push_back(std::make_unique<test::Completion>());
-    try {
-      coordinator_->submit(made_request(10, 200), completions.back()->sink());
-    } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
-      completions.pop_back();
-      ++num_refused;
-    }
-  }
+  test::HeldRequest held(*coordinator_, made_request(10, 20));
+  test::Completion waiting;
+  coordinator_->submit(made_request(10, 20), waiting.sink());
+  EXPECT_EQ(coordinator_->stats().rejected, 0);
+  test::expect_error([&] { coordinator_->submit(made_request(10, 20), [](const GenerateEvent&) {}); },
+                     ErrorCode::kResourceExhausted, {"queue is full"});
   EXPECT_EQ(coordinator_->stats().rejected, 1);
-  for (const auto& completion : completions) completion->wait();
+  held.finish();
+  waiting.wait();
 }
 
 }  // namespace

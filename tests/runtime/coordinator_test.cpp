@@ -1,6 +1,7 @@
 #include "runtime/coordinator.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <future>
@@ -10,8 +11,10 @@
 #include <thread>
 
 #include "runtime/engine.h"
+#include "tests/support/asleep.h"
 #include "tests/support/completion.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -20,11 +23,11 @@ namespace ferry {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using test::complete;
 using test::complete_all;
 using test::Completion;
 using test::expect_error;
+using test::HeldRequest;
 using test::make_request;
 
 /// A tiny model behind a coordinator; start() after the options are set.
@@ -35,59 +38,30 @@ class CoordinatorTest : public testing::Test {
     options_.threads = 2;
     options_.memory_bytes = int64_t{64} << 20;
     options_.max_seqs = 6;
+    options_.peer_timeout_s = kPatience_s;
   }
   void start(const test::TinyModel& model = test::TinyModel()) {
     model.write(dir_.path());
     cluster_.emplace(options_);
     engine_.emplace(options_, *cluster_);
-    coordinator_.emplace(*engine_);
+    coordinator_.emplace(*engine_, clock_);
   }
   void restart() {
     coordinator_.reset();
     engine_.reset();
     cluster_.emplace(options_);
     engine_.emplace(options_, *cluster_);
-    coordinator_.emplace(*engine_);
+    coordinator_.emplace(*engine_, clock_);
   }
 
+  static constexpr double kPatience_s = 3600;  // with an engine whose thread a test holds
+
+  ManualClock clock_;
   test::TempFolder dir_;
   EngineOptions options_;
   std::optional<Cluster> cluster_;
   std::optional<Engine> engine_;
   std::optional<Coordinator> coordinator_;
-};
-
-/// A request that holds the engine's thread in its sink at its second token, until released: what happens meanwhile is then
-/// certain to happen while this one runs.
-class HeldRequest {
- public:
-  HeldRequest(Coordinator& coordinator, Request request) {
-    request.id = kId;
-    request.sampling.ignore_eos = true;
-    coordinator.submit(std::move(request), completion.sink([this](const Completion& c) {
-      if (c.tokens.size() != 2 || was_held_) return;
-      was_held_ = true;
-      held_.set_value();
-      released_.get_future().wait();
-    }));
-    EXPECT_EQ(held_.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
-  }
-  ~HeldRequest() { finish(); }
-  void release() {
-    if (!std::exchange(is_released_, true)) released_.set_value();
-  }
-  const Completion& finish() {
-    release();
-    return completion.wait();
-  }
-
-  static constexpr const char* kId = "held";
-  Completion completion;
-
- private:
-  std::promise<void> held_, released_;
-  bool was_held_ = false;  // of the engine's thread
-  bool is_released_ = false;
 };
 
 std::vector<TokenId> tokens_from(TokenId first, std::size_t count) {
@@ -111,16 +85,19 @@ TEST_F(CoordinatorTest, LastEventCountsAndTimes) {
   start();
   Request request = make_request(tokens_from(3, 9), 5);
   request.sampling.ignore_eos = true;
-  const auto completion = complete(*coordinator_, request);
-  EXPECT_EQ(completion->tokens.size(), 5U);
-  EXPECT_EQ(completion->text, "") << "no tokenizer, no text";
-  EXPECT_EQ(completion->last.finish_reason, FinishReason::kLength);
-  EXPECT_EQ(completion->last.prompt_tokens, 9);
-  EXPECT_EQ(completion->last.completion_tokens, 5);
-  EXPECT_FALSE(completion->last.error.has_value());
-  EXPECT_GE(completion->last.timings.queue_ns, 0);
-  EXPECT_GE(completion->last.timings.first_token_ns, completion->last.timings.queue_ns);
-  EXPECT_GE(completion->last.timings.total_ns, completion->last.timings.first_token_ns);
+  request.arrival = clock_.now() - milliseconds(7);
+  Completion completion;
+  coordinator_->submit(request, completion.sink([&](const Completion&) { clock_.advance(milliseconds(5)); }));
+  completion.wait();
+  EXPECT_EQ(completion.tokens.size(), 5U);
+  EXPECT_EQ(completion.text, "") << "no tokenizer, no text";
+  EXPECT_EQ(completion.last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(completion.last.prompt_tokens, 9);
+  EXPECT_EQ(completion.last.completion_tokens, 5);
+  EXPECT_FALSE(completion.last.error.has_value());
+  EXPECT_EQ(completion.last.timings.queue_ns, 7'000'000);
+  EXPECT_EQ(completion.last.timings.first_token_ns, 7'000'000);
+  EXPECT_EQ(completion.last.timings.total_ns, 7'000'000 + 4 * 5'000'000) << "one between two tokens";
 }
 
 TEST_F(CoordinatorTest, SaysWhatOfAPromptWasThere) {
@@ -359,20 +336,20 @@ TEST_F(CoordinatorTest, Deadlines) {
   options_.max_seqs = 1;
   start();
   Request late = make_request({5}, 3);
-  late.deadline = steady_clock::now() - milliseconds(1);
+  late.deadline = clock_.now() - milliseconds(1);
   const auto never_ran = complete(*coordinator_, late);
   EXPECT_EQ(never_ran->last.finish_reason, FinishReason::kDeadline);
   EXPECT_TRUE(never_ran->tokens.empty());
 
   Request running = make_request(tokens_from(1, 4), 60);
-  running.deadline = steady_clock::now() + std::chrono::seconds(2);
+  running.deadline = clock_.now() + std::chrono::seconds(2);
   HeldRequest held(*coordinator_, running);
-  std::this_thread::sleep_until(*running.deadline);
+  clock_.advance(std::chrono::seconds(2));
   const Completion& completion = held.finish();
   EXPECT_EQ(completion.last.finish_reason, FinishReason::kDeadline);
   EXPECT_EQ(completion.tokens.size(), 2U);
   Request in_time = make_request({5}, 3);
-  in_time.deadline = steady_clock::now() + std::chrono::hours(1);
+  in_time.deadline = clock_.now() + std::chrono::hours(1);
   EXPECT_EQ(complete(*coordinator_, in_time)->last.finish_reason, FinishReason::kLength);
 }
 
@@ -521,6 +498,7 @@ TEST_F(CoordinatorTest, DrainWaitsForOpenRequests) {
   start();
   auto held = std::make_unique<HeldRequest>(*coordinator_, make_request(tokens_from(1, 4), 40));
   std::thread drainer([&] { coordinator_->drain(test::kCompletionTimeout); });
+  clock_.wait_for_sleepers(1);  // it waits for the request
   held->release();
   drainer.join();
   EXPECT_TRUE(held->completion.is_done());
@@ -537,9 +515,10 @@ TEST_F(CoordinatorTest, DrainAbortsWhatIsNotDoneInTime) {
   HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 900));
   Completion waiting;
   coordinator_->submit(make_request({5}, 3), waiting.sink());
-  // The engine is held far beyond the drain's timeout, so both requests are open when it passes.
-  std::thread drainer([&] { coordinator_->drain(milliseconds(1)); });
-  std::this_thread::sleep_for(milliseconds(300));
+  // The engine is held beyond the drain's timeout, so both requests are open when it passes.
+  std::thread drainer([&] { coordinator_->drain(std::chrono::seconds(30)); });
+  clock_.advance_to_next_wake();
+  test::await_quiet();  // it has given up, and waits for the last events
   held.release();
   drainer.join();
   EXPECT_TRUE(held.completion.is_done());
@@ -551,8 +530,8 @@ TEST_F(CoordinatorTest, DrainAbortsWhatIsNotDoneInTime) {
 TEST_F(CoordinatorTest, DestructionAbortsOpenRequests) {
   start();
   HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 900));
-  std::thread releaser([&] {
-    std::this_thread::sleep_for(milliseconds(100));
+  std::thread releaser([&, destroyer = gettid()] {
+    test::await_asleep(destroyer);  // it waits for the engine's thread
     held.release();
   });
   coordinator_.reset();

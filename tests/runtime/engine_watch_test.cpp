@@ -4,11 +4,17 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
+#include <future>
 #include <thread>
+#include <vector>
 
 #include "comm/group_links.h"
 #include "comm/local_group.h"
 #include "runtime/watched_links.h"
+#include "tests/support/eventually.h"
+#include "tests/support/in_good_time.h"
+#include "tests/support/manual_clock.h"
 
 namespace ferry {
 namespace {
@@ -181,17 +187,17 @@ TEST(WatchedLinks, MarkWaitsAndCarryMessages) {
   const auto receive = link->irecv(in, 5, Fit::kExact);
   std::atomic<bool> has_looked{false};
   std::thread peer([&] {
-    while (progress.look().activity != Activity::kAwaiting) std::this_thread::yield();
+    eventually([&] { return progress.look().activity == Activity::kAwaiting; }, "a wait");
     EXPECT_EQ(progress.look().op.peer, Rank{1});
     EXPECT_EQ(progress.look().op.tag, 5);
     EXPECT_EQ(progress.look().op.bytes, 8U);
     has_looked = true;
     const auto send = groups[1]->isend(out, Rank{0}, 5);
-    groups[1]->wait(*send, std::chrono::steady_clock::now() + seconds(60));
+    groups[1]->wait(*send, test::in_good_time());
   });
   PendingOp* const ops[] = {receive.get()};
-  EXPECT_EQ(watched.wait_any(ops, std::chrono::steady_clock::now() + seconds(60)), 0U);
-  EXPECT_EQ(link->wait(*receive, std::chrono::steady_clock::now() + seconds(60)), 8U);
+  EXPECT_EQ(watched.wait_any(ops, test::in_good_time()), 0U);
+  EXPECT_EQ(link->wait(*receive, test::in_good_time()), 8U);
   peer.join();
   EXPECT_TRUE(has_looked);
   EXPECT_EQ(in, out);
@@ -200,56 +206,85 @@ TEST(WatchedLinks, MarkWaitsAndCarryMessages) {
   EXPECT_TRUE(progress.look().usual) << "the wait was not learnt from";
 }
 
-TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
-  Progress progress;
-  ThreadPool pool(1);
-  std::atomic<int> num_overdue{0}, num_recovered{0};
-  std::string line;
-  std::atomic<bool> is_dead{false};
-  EngineWatch watch(progress, pool, {}, seconds(2), [&](const std::string& text) {
-    if (is_dead) return;
-    line = text;
-    is_dead = true;
-  });
-  watch.set_on_change(
-      [&](const std::optional<std::string>& complaint) { ++(complaint.has_value() ? num_overdue : num_recovered); });
-  const auto wait_for = [](const std::atomic<int>& count) {
-    while (count == 0) std::this_thread::sleep_for(milliseconds(5));
-  };
-  EXPECT_FALSE(watch.complaint());
-  {
-    const Progress::Scope posting(progress, Activity::kPosting, {.peer = Rank{3}, .tag = 1, .bytes = 55});
-    wait_for(num_overdue);
-    ASSERT_TRUE(watch.complaint());
-    EXPECT_NE(watch.complaint()->find("posting the send of 55 bytes to rank 3 (tag 1)"), std::string::npos)
-        << *watch.complaint();
+/// A watch whose time passes look by look, and an engine's thread that does nothing but stand at one activity.
+class StillEngine {
+ public:
+  explicit StillEngine(std::function<uint64_t()> device_progress = {})
+      : watch_(
+            progress_, pool_, std::move(device_progress), seconds(2),
+            [this](const std::string& text) {
+              if (death_.empty()) death_ = text;
+            },
+            clock_) {
+    watch_.set_on_change([this](const std::optional<std::string>& complaint) { changes_.push_back(complaint.has_value()); });
   }
-  wait_for(num_recovered);
-  EXPECT_FALSE(watch.complaint());
-  EXPECT_FALSE(is_dead);
-  const Progress::Scope idle(progress, Activity::kIdle);
-  while (!is_dead) std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_NE(line.find("--peer-timeout allows 2.0 s"), std::string::npos) << line;
+
+  void look(int times) {
+    for (; times > 0; --times) clock_.advance_to_next_wake();
+    clock_.wait_for_sleepers(1);  // the last look is over
+  }
+  /// Looks until `has_come`, for at most a minute of the clock's time.
+  void look_until(const std::function<bool()>& has_come, const std::string& what) {
+    for (milliseconds passed{0}; !has_come(); passed += EngineWatch::kPeriod) {
+      ASSERT_LT(passed, seconds(60)) << "no " << what;
+      look(1);
+    }
+  }
+  /// Runs `act` while a thread stands at `activity`.
+  void stand_at(Activity activity, const OpInfo& op, const std::function<void()>& act) {
+    std::promise<void> stands, may_go;
+    std::thread engine([&] {
+      const Progress::Scope scope(progress_, activity, op);
+      stands.set_value();
+      may_go.get_future().wait();
+    });
+    stands.get_future().wait();
+    act();
+    may_go.set_value();
+    engine.join();
+  }
+  const EngineWatch& watch() const { return watch_; }
+  /// Whether it became overdue, or went on again. Between two looks, as all below.
+  const std::vector<bool>& changes() const { return changes_; }
+  const std::string& death() const { return death_; }
+
+ private:
+  Progress progress_;
+  ThreadPool pool_{1};
+  ManualClock clock_;
+  std::vector<bool> changes_;
+  std::string death_;
+  EngineWatch watch_;  // last: its thread uses all of the above
+};
+
+TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
+  StillEngine engine;
+  EXPECT_FALSE(engine.watch().complaint());
+  engine.stand_at(Activity::kPosting, {.peer = Rank{3}, .tag = 1, .bytes = 55}, [&] {
+    engine.look_until([&] { return !engine.changes().empty(); }, "stall");
+    ASSERT_TRUE(engine.watch().complaint());
+    EXPECT_NE(engine.watch().complaint()->find("posting the send of 55 bytes to rank 3 (tag 1)"), std::string::npos)
+        << *engine.watch().complaint();
+  });
+  engine.look(1);
+  EXPECT_EQ(engine.changes(), (std::vector{true, false}));
+  EXPECT_FALSE(engine.watch().complaint());
+  EXPECT_EQ(engine.death(), "");
+  engine.stand_at(Activity::kIdle, {}, [&] { engine.look_until([&] { return !engine.death().empty(); }, "death"); });
+  EXPECT_NE(engine.death().find("--peer-timeout allows 2.0 s"), std::string::npos) << engine.death();
 }
 
 TEST(EngineWatch, WhatADeviceRunsIsProgress) {
-  Progress progress;
-  ThreadPool pool(1);
   std::atomic<uint64_t> num_done{0};
-  std::atomic<int> num_overdue{0}, num_looks{0};
   std::atomic<bool> runs{true};
-  const auto ask = [&] {
-    ++num_looks;
-    return runs ? ++num_done : num_done.load();
-  };
-  EngineWatch watch(progress, pool, ask, seconds(2), [](const std::string&) {});
-  watch.set_on_change([&](const std::optional<std::string>& complaint) { num_overdue += complaint.has_value() ? 1 : 0; });
-  const Progress::Scope computing(progress, Activity::kComputing);
-  const int kLooks = static_cast<int>(2 * ProgressRule::kSlack / EngineWatch::kPeriod);
-  while (num_looks < kLooks) std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_EQ(num_overdue, 0);
-  runs = false;
-  while (num_overdue == 0) std::this_thread::sleep_for(milliseconds(5));
+  StillEngine engine([&] { return runs ? ++num_done : num_done.load(); });
+  engine.stand_at(Activity::kComputing, {}, [&] {
+    engine.look(static_cast<int>(2 * ProgressRule::kSlack / EngineWatch::kPeriod));
+    EXPECT_TRUE(engine.changes().empty());
+    runs = false;
+    engine.look(static_cast<int>(ProgressRule::kSlack / EngineWatch::kPeriod) + 1);
+    EXPECT_EQ(engine.changes(), std::vector{true});
+  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "moe/wire.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/expert_witness.h"
+#include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/source_folder.h"
 
@@ -36,13 +37,12 @@ const RankExperts kSecond = in_all_layers({{2}, {40}, {0}, {63}});  // two stay,
 /// What comes of `next`, which comes from another thread.
 template <class Next>
 auto await(Next&& next) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   auto got = next();
-  while (!got && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::yield();
-    got = next();
-  }
-  EXPECT_TRUE(got) << "nothing in a minute";
+  const auto has_come = [&] {
+    if (!got) got = next();
+    return got.has_value();
+  };
+  eventually(has_come, "what another thread makes ready");
   return got;
 }
 

@@ -5,6 +5,7 @@
 #include "moe/assignment.h"
 #include "moe/wire.h"
 #include "tests/comm/link_pair.h"
+#include "tests/support/in_good_time.h"
 #include "tests/support/source_folder.h"
 
 // How conversations of a worker end.
@@ -22,9 +23,7 @@ EngineOptions server_options() {
   return options;
 }
 
-Deadline in_a_minute() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
-
-void say(Link& link, std::span<const std::byte> message) { link.wait(*link.isend(message, kRequestTag), in_a_minute()); }
+void say(Link& link, std::span<const std::byte> message) { link.wait(*link.isend(message, kRequestTag), test::in_good_time()); }
 
 /// A coordinator and a worker that is always at making an assignment ready, of which it gives signs of life.
 struct BusyWorker {
@@ -39,7 +38,7 @@ struct BusyWorker {
   LinkPair links{coordinator, Rank{1}, hub, Rank{0}};
   ExpertShelf shelf{server_options(), {.rank = Rank{1}, .works_now = [] { return false; }}};
   ExpertHolder holder{shelf};
-  ExpertServer server{shelf, hub, {}};
+  ExpertServer server{shelf, hub, {.peer_timeout = kTestLimit}};
 };
 
 TEST(ExpertServer, AGoodbyeCountsThoughNothingCanBeSentAnyMore) {
@@ -48,7 +47,7 @@ TEST(ExpertServer, AGoodbyeCountsThoughNothingCanBeSentAnyMore) {
   write_header({.kind = WireKind::kShutDown, .map_epoch = 1}, goodbye);
   say(*worker.links.near, goodbye);
   worker.links.near.reset();
-  const std::optional<ExpertServer::Ended> ended = worker.server.serve(in_a_minute());
+  const std::optional<ExpertServer::Ended> ended = worker.server.serve(test::in_good_time());
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->source, worker.links.far.get());
   EXPECT_FALSE(ended->error) << ended->error->what();
@@ -62,11 +61,11 @@ TEST(ExpertServer, WhoIsGoneBeforeItBeginsEndsItsOwnConversationAlone) {
   LinkPair lost{lost_one, Rank{1}, hub, Rank{1}};
   ExpertShelf shelf(server_options(), {.rank = Rank{1}, .works_now = [] { return false; }});
   ExpertHolder for_good(shelf), for_lost(shelf);
-  ExpertServer server(shelf, hub, {});
+  ExpertServer server(shelf, hub, {.peer_timeout = kTestLimit});
   lost.far->fail("it died");
   server.begin(Rank{1}, *lost.far, for_lost);
   server.begin(Rank{1}, *good.far, for_good);
-  const std::optional<ExpertServer::Ended> ended = server.serve(in_a_minute());
+  const std::optional<ExpertServer::Ended> ended = server.serve(test::in_good_time());
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->source, lost.far.get());
   ASSERT_TRUE(ended->error);
@@ -74,7 +73,7 @@ TEST(ExpertServer, WhoIsGoneBeforeItBeginsEndsItsOwnConversationAlone) {
   std::array<std::byte, sizeof(WireHeader)> goodbye{};
   write_header({.kind = WireKind::kShutDown, .map_epoch = 1}, goodbye);
   say(*good.near, goodbye);
-  EXPECT_FALSE(server.serve(in_a_minute())->error) << "the other one is served on";
+  EXPECT_FALSE(server.serve(test::in_good_time())->error) << "the other one is served on";
 }
 
 TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
@@ -83,7 +82,7 @@ TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
     const LinkPair good{good_one, Rank{1}, hub, Rank{0}}, bad{bad_one, Rank{1}, hub, Rank{1}};
     ExpertShelf shelf(server_options(), {.rank = Rank{1}, .works_now = [] { return false; }});
     ExpertHolder for_good(shelf), for_bad(shelf);
-    ExpertServer server(shelf, hub, {.wait_to_merge = WaitToMerge::kAlways});
+    ExpertServer server(shelf, hub, {.peer_timeout = kTestLimit, .wait_to_merge = WaitToMerge::kAlways});
     const RankExperts experts(static_cast<std::size_t>(shelf.num_layers()), {{0}, {1}});
     for (ExpertHolder* holder : {&for_good, &for_bad})
       holder->hold({.epoch = 0, .experts = experts, .canaries = RankExperts(experts.size())});
@@ -94,7 +93,7 @@ TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
       write_header({.kind = WireKind::kRows, .step = step, .layer = layer, .num_tokens = -5}, rows);
       say(*bad.near, rows);
     }
-    const std::optional<ExpertServer::Ended> ended = server.serve(in_a_minute());
+    const std::optional<ExpertServer::Ended> ended = server.serve(test::in_good_time());
     ASSERT_TRUE(ended && ended->error);
     EXPECT_EQ(ended->source, bad.far.get());
     EXPECT_NE(std::string(ended->error->what()).find("rank 1"), std::string::npos) << ended->error->what();
@@ -105,7 +104,7 @@ TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
 TEST(ExpertServer, ALinkThatEndsWithoutAGoodbyeIsAnErrorThatNamesTheCoordinator) {
   BusyWorker worker;
   worker.links.near->fail("it has had enough");
-  const std::optional<ExpertServer::Ended> ended = worker.server.serve(in_a_minute());
+  const std::optional<ExpertServer::Ended> ended = worker.server.serve(test::in_good_time());
   ASSERT_TRUE(ended && ended->error);
   EXPECT_EQ(ended->error->code(), ErrorCode::kUnavailable);
   EXPECT_NE(std::string(ended->error->what()).find("rank 0"), std::string::npos) << ended->error->what();

@@ -9,6 +9,7 @@
 
 #include "runtime/step_sampler.h"
 #include "tests/support/cycle_grammar.h"
+#include "tests/support/eventually.h"
 #include "tests/support/test_stream.h"
 
 namespace ferry {
@@ -117,7 +118,7 @@ TEST(GrammarMasks, AreFilledMeanwhile) {
   GrammarStep step({{grammar, {}}});
   GrammarMasks masks(kMaskVocab);
   masks.begin(step.plan);
-  EXPECT_EQ(grammar->begun.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(grammar->begun.get_future().wait_for(kTestLimit), std::future_status::ready);
   grammar->may_end.set_value();
   masks.finish();
   EXPECT_TRUE(masks.of_row(0).empty());

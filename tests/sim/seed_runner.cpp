@@ -15,14 +15,15 @@
 #include <thread>
 
 #include "runtime/base/check.h"
+#include "tests/support/eventually.h"
 
 namespace ferry::sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kStuck{120};  // of real time, in one run
-constexpr int kExitFailed = 3;               // of a process whose seed failed
+constexpr auto kStuck = kTestLimit;  // of real time, in one run
+constexpr int kExitFailed = 3;       // of a process whose seed failed
 
 /// What a process tells its parent.
 struct Shared {

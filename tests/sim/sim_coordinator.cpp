@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
 #include "runtime/rank_setup.h"
+#include "tests/support/manual_clock.h"
 
 namespace ferry::sim {
 namespace {
@@ -33,7 +34,8 @@ SimCoordinator::SimCoordinator(const SimPlan& plan, const Workload& workload, Su
 void SimCoordinator::run(Cluster& cluster) {
   hub_ = cluster.hub();
   start_ = hub_->now();
-  Engine engine(workload_.options(plan_), cluster);
+  ManualClock no_time;  // how long the ranks compute is of no account
+  Engine engine(workload_.options(plan_), cluster, Engine::LogitRows::kSampled, no_time);
   scheduler_.emplace(engine.scheduler_options());
   try {
     serve(engine);

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "runtime/coordinator.h"
+#include "tests/support/eventually.h"
 
 namespace ferry::test {
 
-inline constexpr std::chrono::seconds kCompletionTimeout{120};  // far more than any test needs; a hang fails instead of lasting
+inline constexpr auto kCompletionTimeout = kTestLimit;
 
 /// Collects one request's events; any thread may wait for the last one. Keep it alive until then.
 class Completion {
@@ -59,6 +60,39 @@ class Completion {
   mutable std::mutex mutex_;
   std::condition_variable done_;
   bool is_done_ = false;
+};
+
+/// A request that holds the engine's thread in its sink at its second token, until released: what happens meanwhile is then
+/// certain to happen while this one runs.
+class HeldRequest {
+ public:
+  HeldRequest(Coordinator& coordinator, Request request) {
+    request.id = kId;
+    request.sampling.ignore_eos = true;
+    coordinator.submit(std::move(request), completion.sink([this](const Completion& c) {
+      if (c.tokens.size() != 2 || was_held_) return;
+      was_held_ = true;
+      held_.set_value();
+      released_.get_future().wait();
+    }));
+    EXPECT_EQ(held_.get_future().wait_for(kTestLimit), std::future_status::ready) << "its second token";
+  }
+  ~HeldRequest() { finish(); }
+  void release() {
+    if (!std::exchange(is_released_, true)) released_.set_value();
+  }
+  const Completion& finish() {
+    release();
+    return completion.wait();
+  }
+
+  static constexpr const char* kId = "held";
+  Completion completion;
+
+ private:
+  std::promise<void> held_, released_;
+  bool was_held_ = false;  // of the engine's thread
+  bool is_released_ = false;
 };
 
 /// Submits the requests together and waits for all.

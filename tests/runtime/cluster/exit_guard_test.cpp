@@ -1,6 +1,8 @@
 #include "runtime/cluster/exit_guard.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -10,6 +12,8 @@
 #include <vector>
 
 #include "runtime/cluster/loss_notice.h"
+#include "tests/support/asleep.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
@@ -30,18 +34,28 @@ TEST(ExitGuardDeathTest, EndsAProcessThatIsStuck) {
   EXPECT_EXIT(exit_now(7, "why"), testing::ExitedWithCode(7), "why");
 }
 
+/// Keeps stdout, as a write to a pipe does that nobody reads. Once `other` waits for it, the alarm that is set rings at once.
+void keep_stdout_and_ring(pid_t other) {
+  flockfile(stdout);
+  test::await_asleep(other);
+  if (alarm(0) == 0) std::_Exit(EXIT_SUCCESS);  // none was set
+  kill(getpid(), SIGALRM);
+  std::this_thread::sleep_for(hours(1));
+}
+
 TEST(ExitGuardDeathTest, EndsAProcessThatIsStuckInAWrite) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto stuck = [] {
-    std::thread([] {
-      flockfile(stdout);  // as a write to a pipe does that nobody reads
-      std::this_thread::sleep_for(hours(1));
-    }).detach();
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm_only, nullptr);  // as libraries do
+    std::thread([self = gettid()] { keep_stdout_and_ring(self); }).detach();
     while (ftrylockfile(stdout) == 0) {
       funlockfile(stdout);
       std::this_thread::yield();
     }
-    exit_now(EXIT_FAILURE, "ferry: rank 3 is gone");
+    exit_now(EXIT_FAILURE, "ferry: rank 3 is gone", kTestLimit);
   };
   EXPECT_EXIT(stuck(), testing::KilledBySignal(SIGALRM), "ferry: rank 3 is gone");
 }
@@ -51,7 +65,6 @@ TEST(ExitGuard, LeavesAProcessThatEndsAlone) {
   guard.end_within(hours(1), "never");
   guard.leave();
   guard.end_within(milliseconds(0), "it has left already");
-  std::this_thread::sleep_for(milliseconds(20));
 }
 
 TEST(LossNotice, TheFirstLossIsToldOnce) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/local_group.h"
+#include "tests/support/in_good_time.h"
 
 namespace ferry {
 namespace {
@@ -73,7 +74,7 @@ TEST(Handshake, EveryRankLearnsEveryReport) {
     ranks.emplace_back([&group] {
       const int self = group->rank().value;
       const HandshakeReport own = terms({std::string(static_cast<std::size_t>(1 + 1000 * self), 'a')}, std::to_string(self));
-      const auto reports = exchange_reports(*group, own, group->now() + std::chrono::seconds(30));
+      const auto reports = exchange_reports(*group, own, test::in_good_time());
       ASSERT_EQ(reports.size(), 3U);
       for (std::size_t r = 0; r < 3; ++r) {
         EXPECT_EQ(reports[r].place, std::to_string(r));
@@ -87,8 +88,7 @@ TEST(Handshake, EveryRankLearnsEveryReport) {
 TEST(Handshake, TermsThatCannotBeSentAreAComplaintOnEveryRank) {
   const auto groups = make_local_groups(2);
   const auto exchange = [&](std::size_t rank, std::size_t num_bytes) {
-    const auto reports =
-        exchange_reports(*groups[rank], terms({std::string(num_bytes, 'x')}), groups[rank]->now() + std::chrono::seconds(30));
+    const auto reports = exchange_reports(*groups[rank], terms({std::string(num_bytes, 'x')}), test::in_good_time());
     EXPECT_FALSE(reports.at(0).complaint);
     ASSERT_TRUE(reports.at(1).complaint);
     EXPECT_NE(std::string(reports[1].complaint->what()).find("allowed: up to 65536"), std::string::npos);
@@ -109,10 +109,10 @@ TEST(Handshake, AnOversizedReportIsRefusedBeforeItIsRead) {
   std::thread hostile([&] {
     const uint64_t size = uint64_t{1} << 60;
     std::vector<std::byte> sizes(16);
-    groups[1]->all_gather(std::as_bytes(std::span(&size, 1)), sizes, groups[1]->now() + std::chrono::seconds(30));
+    groups[1]->all_gather(std::as_bytes(std::span(&size, 1)), sizes, test::in_good_time());
   });
   expect_error(ErrorCode::kInternal, "rank 1's handshake has 1152921504606846976 bytes",
-               [&] { exchange_reports(*groups[0], terms({}), groups[0]->now() + std::chrono::seconds(30)); });
+               [&] { exchange_reports(*groups[0], terms({}), test::in_good_time()); });
   hostile.join();
 }
 

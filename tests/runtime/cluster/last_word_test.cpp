@@ -1,6 +1,7 @@
 #include "runtime/cluster/last_word.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -14,6 +15,8 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
 #include "tests/comm/link_pair.h"
+#include "tests/support/asleep.h"
+#include "tests/support/in_good_time.h"
 
 // How a job's start ends: nobody takes a rank that leaves for a lost one.
 
@@ -21,11 +24,8 @@ namespace ferry {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
-Deadline in_good_time() { return std::chrono::steady_clock::now() + seconds(20); }
-
-/// A rank's place in a group, which hears of everything late from be_late() on.
+/// A rank's place in a group. From be_late() on it hears of everything when the others can do nothing any more without it.
 class LateGroup final : public Group {
  public:
   explicit LateGroup(std::unique_ptr<Group> group) : group_(std::move(group)) {}
@@ -43,7 +43,7 @@ class LateGroup final : public Group {
   }
   std::size_t wait(PendingOp& op, Deadline deadline) override {
     const std::size_t num_bytes = group_->wait(op, deadline);
-    if (is_late_) std::this_thread::sleep_for(milliseconds(100));
+    if (is_late_) test::await_quiet();
     return num_bytes;
   }
   void fail(Rank rank, const std::string& reason) override {
@@ -62,7 +62,7 @@ class LateGroup final : public Group {
 
 /// A worker stays until its coordinator has gone.
 void await_end(Link& link) {
-  EXPECT_THROW(link.wait(*link.irecv({}, 0, Fit::kExact), in_good_time()), Error);
+  EXPECT_THROW(link.wait(*link.irecv({}, 0, Fit::kExact), test::in_good_time()), Error);
   EXPECT_TRUE(link.failure());
 }
 
@@ -82,7 +82,7 @@ std::vector<std::string> losses_of_a_short_job(int num_coordinators) {
         if (group.rank() == Rank{kNumRanks - 1}) group.be_late();
         return {};
       };
-      cluster.agree(prepare, seconds(20));
+      cluster.agree(prepare, kTestLimit);
       for (int32_t c = 0; !cluster.is_coordinator() && c < num_coordinators; ++c) await_end(cluster.link(Rank{c}));
       const std::scoped_lock lock(mutex);
       if (group.has_failed()) losses.push_back(name + group.async_error());
@@ -106,15 +106,15 @@ TEST(LastWord, IsHeardOfAllThatAreThere) {
   LinkPair with_first(coordinator, Rank{1}, first, Rank{0}), with_second(coordinator, Rank{2}, second, Rank{0});
   std::vector<Link*> workers{with_first.near.get(), with_second.near.get()};
   std::atomic<bool> has_said{false};
-  std::thread late([&] {
-    std::this_thread::sleep_for(milliseconds(100));
+  std::thread late([&, coordinating = gettid()] {
+    test::await_asleep(coordinating);
     has_said = true;
     Link* const link = with_second.far.get();
     say_last_word(second, {&link, 1});
   });
   Link* const link = with_first.far.get();
   say_last_word(first, {&link, 1});
-  hear_last_words(workers, in_good_time());
+  hear_last_words(workers, test::in_good_time());
   EXPECT_TRUE(has_said);
   late.join();
 }

@@ -11,7 +11,9 @@
 #include "comm/rendezvous/join.h"
 #include "moe/placement/placement_types.h"
 #include "moe/wire.h"
+#include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/in_good_time.h"
 #include "tests/support/temp_folder.h"
 
 namespace ferry {
@@ -21,8 +23,6 @@ constexpr const char* kFingerprint = "0123456789abcdef";
 constexpr const char* kOtherFingerprint = "fedcba9876543210";
 
 const std::vector<Term> kInstructions{{"--dtype bf16"}, {"--device cpu", /*may_differ=*/true}};
-
-Deadline soon_enough() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
 
 std::string local_door() {
   static std::atomic<int> number{0};
@@ -38,18 +38,23 @@ DoorRules rules(std::vector<bool> taken) {
   return {.introduction = introduction_terms(kFingerprint), .instructions = kInstructions, .taken = std::move(taken)};
 }
 
+/// Of a process that nobody holds up, so that its first try counts.
+Joined come_with(const Door& door, const std::string& key, const std::vector<std::byte>& introduction) {
+  return join(door.address(), key, 1, introduction, test::in_good_time(), {}, kTestLimit);
+}
 Joined come(const Door& door, const std::string& key = "", const std::string& fingerprint = kFingerprint) {
-  return join(door.address(), key, 1, introduced(introduction_terms(fingerprint)), soon_enough());
+  return come_with(door, key, introduced(introduction_terms(fingerprint)));
 }
 
 /// Who has come, once somebody has: a newcomer may know before the door does.
 std::vector<Door::Guest> await_guests(Door& door) {
-  const Deadline deadline = soon_enough();
-  std::vector<Door::Guest> guests = door.take();
-  while (guests.empty() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
-    guests = door.take();
-  }
+  std::vector<Door::Guest> guests;
+  eventually(
+      [&] {
+        guests = door.take();
+        return !guests.empty();
+      },
+      "a guest");
   return guests;
 }
 
@@ -73,7 +78,7 @@ TEST(SocketDoor, WhoComesGetsInstructionsAndTheFirstFreeSeat) {
       const auto send = guests[0].link->isend(std::span(&sent, 1), kRequestTag);
       std::byte got{};
       const auto receive = link->irecv(std::span(&got, 1), kRequestTag, Fit::kExact);
-      EXPECT_EQ(link->wait(*receive, soon_enough()), 1U);
+      EXPECT_EQ(link->wait(*receive, test::in_good_time()), 1U);
       EXPECT_EQ(got, sent);
     }
     EXPECT_TRUE(door.take().empty());
@@ -94,8 +99,7 @@ TEST(SocketDoor, AnotherProgramIsRefusedByName) {
   std::vector<Term> terms = introduction_terms(kFingerprint);
   ASSERT_GE(terms.size(), 2U);
   const auto expect_refused = [&](const std::vector<Term>& said, const std::vector<std::string>& parts) {
-    test::expect_error([&] { join(door.address(), "", 1, introduced(said), soon_enough()); }, ErrorCode::kFailedPrecondition,
-                       parts);
+    test::expect_error([&] { come_with(door, "", introduced(said)); }, ErrorCode::kFailedPrecondition, parts);
   };
   terms[0].text = "ferry of yesterday";
   expect_refused(terms, {"ferry of yesterday", introduction_terms(kFingerprint)[0].text});
@@ -105,7 +109,7 @@ TEST(SocketDoor, AnotherProgramIsRefusedByName) {
   terms = introduction_terms(kFingerprint);
   terms.push_back({"and more"});
   expect_refused(terms, {"more of itself"});
-  test::expect_error([&] { join(door.address(), "", 1, {}, soon_enough()); }, ErrorCode::kFailedPrecondition, {"refused"});
+  test::expect_error([&] { come_with(door, "", {}); }, ErrorCode::kFailedPrecondition, {"refused"});
 }
 
 TEST(SocketDoor, AFreedSeatIsGivenAgain) {

@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/fault/fault_injector.h"
+#include "tests/support/eventually.h"
 
 namespace ferry {
 namespace {
@@ -121,7 +122,7 @@ TEST(FaultInjector, KillsTheRankThatIsNamedAndNoOther) {
   EXPECT_EXIT(
       {
         const FaultInjector injector(parse_fault_plan("kill:2@0s"), Rank{2});
-        std::this_thread::sleep_for(seconds(60));
+        std::this_thread::sleep_for(kTestLimit);
       },
       testing::KilledBySignal(SIGKILL), "--fault kills rank 2");
   FaultInjector other(plan, Rank{1});

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <random>
 
 #include "runtime/base/error.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_folder.h"
 
 namespace ferry {
@@ -32,10 +32,11 @@ PageFile::Job job_of(bool is_write, std::vector<int32_t> pages, Storage bytes) {
 /// What became of the jobs that were handed in, once there are so many.
 std::vector<PageFile::Job> done_of(PageFile& file, std::size_t count) {
   std::vector<PageFile::Job> done;
-  while (done.size() < count) {
-    file.wait(std::chrono::milliseconds(100));
+  const auto are_done = [&] {
     for (PageFile::Job& job : file.take_done()) done.push_back(std::move(job));
-  }
+    return done.size() >= count;
+  };
+  eventually(are_done, std::to_string(count) + " jobs", [&] { return std::to_string(done.size()) + " are done"; });
   return done;
 }
 
