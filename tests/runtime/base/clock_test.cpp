@@ -98,8 +98,9 @@ TEST(ManualClock, LosesNoWakeUpBetweenTheLookAndTheWait) {
     Sleeper sleeper(clock, seconds(1));
     clock.advance(seconds(1));  // before, while or after the thread goes to sleep
     if (!sleeper.is_done()) clock.advance(seconds(1));
-    eventually([&] { return sleeper.is_done() || clock.next_wake() == Clock::Time::max() || (clock.advance(seconds(1)), false); },
-               "the sleeper's end");
+    eventually(
+        [&] { return sleeper.is_done() || clock.next_wake() == Clock::Time::max() || (clock.advance(seconds(1)), false); },
+        "the sleeper's end");
     EXPECT_FALSE(sleeper.was_told());
   }
 }
