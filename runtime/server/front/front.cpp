@@ -64,8 +64,10 @@ class Front::Impl {
         access_(access),
         pool_(checked_coordinators(options)) {
     check_tls(access_);
-    probe_.emplace(pool_, client_, mark_, ProbeTimes{.lost_after = milliseconds_of(options.lost_after_s)},
-                   [this] { tell_health(); });
+    probe_.emplace(
+        pool_, client_, mark_,
+        ProbeTimes{.deadline = milliseconds_of(options.look_timeout_s), .lost_after = milliseconds_of(options.lost_after_s)},
+        [this] { tell_health(); });
     if (wants_grpc(options)) {
       grpc_.emplace(options.grpc_address, limits_, access_, pool_, mark_);
       grpc_health_ = &*grpc_;
