@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import tempfile
-import unittest
 import uuid
 
 import ferry_job
@@ -56,7 +55,8 @@ class CoordinatorsTest(ferry_job.JobTest):
     def open_calls(self, job, count, **fields):
         calls = [OpenCall(job, endless_request(seed=0, **fields)) for _ in range(count)]
         for one in calls:
-            self.assertTrue(one.wait_for_token(), one.error)
+            one.wait_for_token()
+            self.assertIsNone(one.error)
         return calls
 
     @classmethod

@@ -39,14 +39,14 @@ def pester(address, port):
     held = []
     for data in (b"", bytes(8), bytes(12), b"OMPI" + bytes(4), os.urandom(12), os.urandom(4096), None):
         try:
-            stray = connect(address, port)
+            stray = connect(address, port, 0.5)
             if data is None:
                 stray.close()
             else:
                 stray.sendall(data)
                 held.append(stray)
         except OSError:
-            continue  # refused, which is fine
+            continue  # refused or not accepted, which is fine
     return held
 
 

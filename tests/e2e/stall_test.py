@@ -82,7 +82,7 @@ class StallTest(ferry_job.JobTest):
 
     def test_mpi_that_blocks_ends_the_job(self):
         """Over TCP, which nobody has to use on one host, a few stray bytes block Open MPI for good."""
-        job, call = self.start_busy(10, "mpi", launch=("--mca", "btl", "self,tcp"))
+        job, call = self.start_busy(5, "mpi", launch=("--mca", "btl", "self,tcp"))
         strays = [connect(*at) for at in listeners(job.ranks()[0]) if at[0] in ("0.0.0.0", "::")]
         self.assertTrue(strays)
         for stray in strays:
