@@ -19,7 +19,7 @@ from ferry.v1 import cluster_pb2, cluster_pb2_grpc, experts_pb2, experts_pb2_grp
 from ferry_job import FERRY, LIMIT_SECONDS, OpenCall, endless_request, on_host, pace, pb, wait_for
 
 NUM_CALLS = 6
-KNOWN_TOKENS = 1500  # of each text that one process has told
+KNOWN_TOKENS = 1000  # of each text that one process has told
 NEW_TOKENS = 8  # of each text that have to come behind what happens while they stream
 PACE = pace(1, 2, 3, 4)  # in which texts stream for minutes
 NUM_EXPERTS = 64  # of the demo
