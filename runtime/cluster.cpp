@@ -248,6 +248,8 @@ void Cluster::end_watch() {
 }
 
 Cluster::~Cluster() {
+  // A worker may be done while its coordinator still writes a report, which must not take that for a loss.
+  if (liveness_ && !abandoned_) liveness_->stop();
   end_watch();
   if (abandoned_ && mpi_ != nullptr) mpi_->abandon();
   if (abandoned_ && group_ != nullptr) group_->abort();

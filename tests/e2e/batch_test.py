@@ -1,18 +1,16 @@
 """`ferry batch` answers files of requests: every line once, whatever ends the process in between, alone and over ranks."""
 
 import json
-import os
 import pathlib
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
-SECONDS = 300
+from ferry_job import FERRY, LIMIT_SECONDS, ROOT, wait_for
+
 SOME_FAILED = 3
+NUM_LONG = 400  # requests: many seconds one by one, few side by side
 
 
 def request(custom_id, url="/v1/completions", **body):
@@ -56,7 +54,7 @@ class BatchTest(unittest.TestCase):
 
     def run_batch(self, *arguments, code=0, ranks=1):
         process = self.start(*arguments, ranks=ranks)
-        _, said = process.communicate(timeout=SECONDS)
+        _, said = process.communicate(timeout=LIMIT_SECONDS)
         self.assertIn(process.returncode, (code,) if isinstance(code, int) else code, said)
         return said
 
@@ -68,21 +66,19 @@ class BatchTest(unittest.TestCase):
         return found
 
     def wait_for_lines(self, process, count):
-        end = time.monotonic() + SECONDS
-        while not self.output.exists() or self.output.read_bytes().count(b"\n") < count:
-            self.assertIsNone(process.poll(), "it ended before")
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        num_lines = lambda: self.output.read_bytes().count(b"\n") if self.output.exists() else 0
+        wait_for(lambda: num_lines() >= count or process.poll() is not None, f"{count} lines", num_lines)
+        self.assertIsNone(process.poll(), "it ended before")
 
     def test_steps_are_kept_as_a_servers_are(self):
         self.write(some_requests(12, max_tokens=60))
         traces = self.folder / "traces"
         self.run_batch("--trace-dir", traces, "--trace-sample", 2, ranks=3)
-        kept = subprocess.run([FERRY, "trace", "archive", traces, "--last", "1h", "--json"], capture_output=True, text=True, timeout=SECONDS)
+        kept = subprocess.run([FERRY, "trace", "archive", traces, "--last", "1h", "--json"], capture_output=True, text=True, timeout=LIMIT_SECONDS)
         self.assertEqual(kept.returncode, 0, kept.stderr)
         self.assertGreater(json.loads(kept.stdout)["num_kept"], 5)
         segments = sorted((traces / "archive").glob("*-sample.ferryseg"))
-        report = subprocess.run([FERRY, "trace", "report", segments[-1]], capture_output=True, text=True, timeout=SECONDS)
+        report = subprocess.run([FERRY, "trace", "report", segments[-1]], capture_output=True, text=True, timeout=LIMIT_SECONDS)
         self.assertIn("GroupedMatmul", report.stdout)
         self.assertRegex(report.stdout, r"(?m)^ranks +3$")
 
@@ -132,15 +128,15 @@ class BatchTest(unittest.TestCase):
         self.assertEqual(len(self.output.read_text().splitlines()), 10)
 
     def test_goes_on_after_it_was_killed(self):
-        requests = some_requests(60, max_tokens=24)
+        requests = some_requests(NUM_LONG, max_tokens=24)
         self.write(requests)
-        process = self.start("--concurrency", 4)
+        process = self.start("--concurrency", 1)
         self.wait_for_lines(process, 5)
         process.kill()
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=LIMIT_SECONDS)
         before = self.output.read_bytes()
         whole = before[: before.rfind(b"\n") + 1]
-        self.assertLess(whole.count(b"\n"), 60)
+        self.assertLess(whole.count(b"\n"), NUM_LONG)
         with self.output.open("ab") as file:
             file.write(b'{"id":"batch_req_0123","custom_id":"text-')  # as if it had been killed in the middle of a line
         said = self.run_batch()
@@ -153,17 +149,17 @@ class BatchTest(unittest.TestCase):
         self.assertEqual({i: text_of(a) for i, a in resumed.items()}, {i: text_of(a) for i, a in self.answers().items()})
 
     def test_a_signal_lets_running_lines_end_and_says_what_is_left(self):
-        self.write(some_requests(200, max_tokens=24))
+        self.write(some_requests(NUM_LONG, max_tokens=24))
         for name in (signal.SIGINT, signal.SIGTERM):
-            process = self.start("--concurrency", 4)
+            process = self.start("--concurrency", 1)
             self.wait_for_lines(process, self.output.read_bytes().count(b"\n") + 3 if self.output.exists() else 3)
             process.send_signal(name)
-            _, said = process.communicate(timeout=SECONDS)
+            _, said = process.communicate(timeout=LIMIT_SECONDS)
             self.assertEqual(process.returncode, 128 + name, said)
             self.assertRegex(said, r"at most \d+ lines are left")
             self.assertTrue(self.output.read_bytes().endswith(b"\n"))
         self.run_batch()
-        self.assertEqual(len(self.answers()), 200)
+        self.assertEqual(len(self.answers()), NUM_LONG)
 
     def test_priorities_and_structure_count(self):
         self.write(

@@ -213,7 +213,7 @@ class Started:
 class ComputeTest(unittest.TestCase):
     """On lavapipe, which is slow: few tokens, small steps."""
 
-    SMALL = ("--memory", "64MiB", "--token-budget", "128", "--prefill-chunk", "64", "--max-seqs", "2")
+    SMALL = ("--memory", "64MiB", "--peer-timeout", "600", "--token-budget", "128", "--prefill-chunk", "64", "--max-seqs", "2")
 
     def setUp(self):
         if not can_use_lavapipe():

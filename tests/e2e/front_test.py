@@ -12,10 +12,13 @@ import unittest
 
 import ferry_job
 import grpc
-from ferry_job import CALL_SECONDS, FERRY, OpenCall, endless_request, pb, pb_grpc, text_request, wait_until
+from ferry_job import CALL_SECONDS, FERRY, LIMIT_SECONDS, OpenCall, endless_request, generate_alone, pace, pb, pb_grpc, text_request, wait_for
+from sockets import keep_port, own_host
 
-CHANGE_SECONDS = 30.0  # for a coordinator to be missed, or found
-SERVE = ("--max-seqs", "8", "--speculate", "0")
+SERVE = ("--max-seqs", "8", "--speculate", "0", *pace(1))
+PATIENT = ("--look-timeout", "600", "--lost-after", "600", "--drain-timeout", "600")  # a coordinator that stood still is not down
+ENDLESS = 8000  # tokens: minutes at that pace
+COMPARED = 200  # tokens
 QUESTION = "What does river mean?"
 INSTRUCTIONS = "You are a dictionary. " * 40  # several units of the prefix cache
 
@@ -24,7 +27,7 @@ class Front:
     """A `ferry front` process, up when the constructor returns; it can be used as a Job can be by OpenCall."""
 
     def __init__(self, test, coordinators, *arguments):
-        command = [FERRY, "front", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *arguments]
+        command = [FERRY, "front", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *PATIENT, *arguments]
         for job in coordinators:
             command += ["--coordinator", f"{job.http_address},{job._address}"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -92,7 +95,7 @@ class HttpStream:
         self._thread.start()
 
     def _read(self, server, body):
-        connection = http.client.HTTPConnection(server.http_address, timeout=CALL_SECONDS)
+        connection = self._connection = http.client.HTTPConnection(server.http_address, timeout=CALL_SECONDS)
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
             for line in connection.getresponse():
@@ -116,7 +119,15 @@ class HttpStream:
         return "".join(choice["delta"].get("content") or "" for event in self.events for choice in event.get("choices", []))
 
     def wait_for_event(self):
-        return self._has_event.wait(CALL_SECONDS) and self._thread.is_alive()
+        return self._has_event.wait(CALL_SECONDS) and self.is_open()
+
+    def is_open(self):
+        return self._thread.is_alive()
+
+    def close(self):
+        """Leaves while the server streams."""
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self.wait()
 
     def wait(self):
         """True when the stream has ended."""
@@ -128,7 +139,11 @@ class FrontTest(ferry_job.JobTest):
     @classmethod
     def setUpClass(cls):
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            cls.jobs = list(pool.map(lambda _: ferry_job.Job(*SERVE, ranks=1), range(2)))
+            cls.jobs = list(pool.map(lambda _: cls.coordinator(f"{own_host()}:0", f"{own_host()}:0"), range(2)))
+
+    @staticmethod
+    def coordinator(http_address, grpc_address):
+        return ferry_job.Job(*SERVE, ranks=2, http=http_address, grpc_at=grpc_address)
 
     @classmethod
     def tearDownClass(cls):
@@ -217,82 +232,94 @@ class FrontTest(ferry_job.JobTest):
         calls = [OpenCall(front, endless_request(seed=i, request_id=f"front-{i}")) for i in range(4)]
         for i, open_call in enumerate(calls):
             self.assertTrue(open_call.wait_for_token(), open_call.error)
-            self.assertTrue(front.stub.Abort(pb.AbortRequest(request_id=f"front-{i}"), timeout=20).found)
+            self.assertTrue(front.stub.Abort(pb.AbortRequest(request_id=f"front-{i}"), timeout=LIMIT_SECONDS).found)
             self.assertTrue(open_call.wait())
             self.assertEqual(open_call.error.code(), grpc.StatusCode.CANCELLED)
-        self.assertFalse(front.stub.Abort(pb.AbortRequest(request_id="nobody's"), timeout=20).found)
+        self.assertFalse(front.stub.Abort(pb.AbortRequest(request_id="nobody's"), timeout=LIMIT_SECONDS).found)
 
     def test_whoever_leaves_ends_the_request(self):
         front = self.front()
         num_running = lambda: sum(metric(job, r"vllm:num_requests_running\{.*\}") for job in self.jobs)
         connection = http.client.HTTPConnection(front.http_address, timeout=CALL_SECONDS)
-        body = chat([user(QUESTION)], max_tokens=8000, ignore_eos=True, stream=True)
+        body = chat([user(QUESTION)], max_tokens=ENDLESS, ignore_eos=True, stream=True)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         connection.getresponse().readline()
-        self.assertTrue(wait_until(lambda: num_running() == 1, CHANGE_SECONDS))
+        wait_for(lambda: num_running() == 1, "one request that runs", num_running)
         connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
-        self.assertTrue(wait_until(lambda: num_running() == 0, CHANGE_SECONDS))
+        wait_for(lambda: num_running() == 0, "no request that runs", num_running)
 
     def test_a_killed_coordinator_ends_its_own_streams_alone(self):
         front = self.front()
-        request = lambda i: endless_request(seed=i, max_tokens=3000)  # seconds, so that none is over when the coordinator dies
-        body = chat([user(QUESTION)], max_tokens=3000, ignore_eos=True)
-        expected = self.jobs[0].generate(request(0)).token_ids
-        calls = [OpenCall(front, request(0)) for _ in range(4)]
+        expected = generate_alone("--token-ids", "10,20,30", "--ignore-eos", "--max-tokens", COMPARED).token_ids
+        text = generate_alone("--chat", QUESTION, "--ignore-eos", "--max-tokens", COMPARED).text
+        calls = [OpenCall(front, endless_request(seed=0)) for _ in range(4)]
         self.assertTrue(all(one.wait_for_token() for one in calls))  # two at each, before there are others
-        streams = [HttpStream(front, body) for _ in range(4)]
+        streams = [HttpStream(front, chat([user(QUESTION)], max_tokens=ENDLESS, ignore_eos=True)) for _ in range(4)]
         self.assertTrue(all(one.wait_for_event() for one in streams))
+        num_lost = [self.num_given(front, self.jobs[1], port) for port in ("grpc", "http")]
+        self.assertTrue(all(0 < number < 4 for number in num_lost), num_lost)
         self.jobs[1].kill_rank(0)
-        for i in range(20):
+        for i in range(4):
             self.ask(front, [user(f"{i}?")], max_tokens=1)
             self.assertEqual(len(ferry_job.gather(front.stub.Generate(ids_of(i), timeout=CALL_SECONDS)).token_ids), 1)
-        self.assertTrue(all(one.wait() for one in calls) and all(one.wait() for one in streams), "a stream hangs")
-        lost = [one for one in calls if one.error is not None]
-        self.assertTrue(0 < len(lost) < len(calls), lost)
-        for one in calls:
-            if one.error is None:
-                self.assertEqual(one.token_ids, expected)
-            else:
-                self.assertEqual(one.error.code(), grpc.StatusCode.UNAVAILABLE)
-        cut = [one for one in streams if one.error is not None]
-        self.assertTrue(0 < len(cut) < len(streams))
-        for one in cut:
+        ended = lambda: [sum(one.ended_at is not None for one in calls), sum(not one.is_open() for one in streams)]
+        wait_for(lambda: ended() == num_lost, f"the end of {num_lost} streams", ended)
+        for one in (one for one in calls if one.ended_at is not None):
+            self.assertEqual(one.error.code(), grpc.StatusCode.UNAVAILABLE)
+        for one in (one for one in streams if not one.is_open()):
             self.assertIn("was lost", one.error)
-        self.assertEqual(len({one.text() for one in streams if one.error is None}), 1)
+        for one in (one for one in calls if one.ended_at is None):
+            self.assertEqual(one.token_ids[:COMPARED], expected[: len(one.token_ids)])
+            num_before = len(one.token_ids)
+            wait_for(lambda: len(one.token_ids) > num_before + 5, "more tokens of a stream at the other coordinator")
+            one.cancel()
+        for one in (one for one in streams if one.is_open()):
+            length = min(len(one.text()), len(text))
+            self.assertEqual(one.text()[:length], text[:length])
+            one.close()
+        wait_for(lambda: call(front, "/health")[1] != {}, "a health that tells of it", lambda: call(front, "/health"))
         self.assertEqual(call(front, "/health")[1]["status"], "DEGRADED")
         self.restart(1)
-        self.assertTrue(wait_until(lambda: call(front, "/health")[1] == "{}\n" or call(front, "/health")[1] == {}, CHANGE_SECONDS))
+        wait_for(lambda: call(front, "/health")[1] == {}, "a health that has nothing to tell", lambda: call(front, "/health"))
         self.ask(front, [user("back?")], max_tokens=1)
-        self.assertTrue(wait_until(lambda: self.reaches(front, 1), CHANGE_SECONDS), "nothing reaches the new one")
+        wait_for(lambda: self.reaches(front, 1), "calls that reach the new one")
+
+    def num_given(self, front, job, port):
+        """How many calls over that port a front has given to a coordinator."""
+        address = re.escape(job.http_address)
+        return metric(front, rf'ferry:front_requests_total\{{coordinator="{address}",port="{port}"\}}')
 
     def restart(self, index):
-        """The coordinator again, at its addresses."""
+        """The coordinator again, at its addresses, which nobody takes meanwhile."""
         old = self.jobs[index]
         old.channel.close()
+        keepers = [keep_port(address) for address in (old.http_address, old._address)]
         old.kill()
-        self.jobs[index] = ferry_job.Job(*SERVE, ranks=1, http=old.http_address, grpc_at=old._address)
+        self.jobs[index] = self.coordinator(old.http_address, old._address)
+        for keeper in keepers:
+            keeper.close()
 
     def reaches(self, front, index):
         """Whether both ports of a front bring calls to a coordinator."""
         for i in range(4):
             self.ask(front, [user(f"new {i}?")], max_tokens=1)
             ferry_job.gather(front.stub.Generate(ids_of(50 + i), timeout=CALL_SECONDS))
-        address = re.escape(self.jobs[index].http_address)
-        ports = [metric(front, rf'ferry:front_requests_total\{{coordinator="{address}",port="{port}"\}}') for port in ("http", "grpc")]
+        ports = [self.num_given(front, self.jobs[index], port) for port in ("http", "grpc")]
         return num_answered(self.jobs[index]) > 1 and min(ports) > 0
 
     def test_a_front_that_is_told_to_leave_lets_streams_end(self):
         front = self.front()
-        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=4000, ignore_eos=True))
-        open_call = OpenCall(front, endless_request(max_tokens=4000))
-        self.assertTrue(stream.wait_for_event() and open_call.wait_for_token())
+        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=100, ignore_eos=True))
+        open_call = OpenCall(front, endless_request(max_tokens=100))
+        stream.wait_for_event()
+        open_call.wait_for_token()
         front.process.send_signal(signal.SIGTERM)
         self.assertTrue(stream.wait() and open_call.wait())
         self.assertIsNone(stream.error)
         self.assertTrue(stream.is_done)
         self.assertIsNone(open_call.error)
-        self.assertEqual(front.process.wait(60), 0)
+        self.assertEqual(front.process.wait(LIMIT_SECONDS), 0)
 
     def test_what_cannot_be_is_one_line(self):
         taken, other = (job.http_address for job in self.jobs)
@@ -303,7 +330,7 @@ class FrontTest(ferry_job.JobTest):
             (["--coordinator", taken, "--http", taken], f"this front's own --http {taken}"),
             (["--coordinator", f"localhost:{port}", "--http", f"0.0.0.0:{port}"], f"this front's own --http 0.0.0.0:{port}"),
         ):
-            done = subprocess.run([FERRY, "front", *arguments], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([FERRY, "front", *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(said, done.stderr)

@@ -1,7 +1,8 @@
-"""Attacks on the job as a whole: stray connections, a worker that stands still, a full disk, tiny limits, killed jobs."""
+"""Attacks on the job as a whole: stray connections, a full disk, tiny limits, killed jobs."""
 
 import os
 import pathlib
+import re
 import resource
 import signal
 import socket
@@ -10,11 +11,9 @@ import sys
 import unittest
 
 import ferry_job
-from ferry_job import FERRY, ROOT, OpenCall, endless_request, pace, wait_until
+from ferry_job import FERRY, ROOT, LIMIT_SECONDS, OpenCall, endless_request, wait_for
 from sockets import connect, listeners
 
-PEER_TIMEOUT = 4.0
-END_SECONDS = 40.0  # from a stall to the end of the job, far above peer timeout and a few seconds
 TRANSPORTS = ("mpi", "gloo")
 MPIRUN = str(ROOT / "launch/mpirun.sh")
 GENERATE = [FERRY, "generate", "--model", "demo", "--memory", "64MiB", "--prompt", "The kernel", "--max-tokens", "2"]
@@ -40,14 +39,14 @@ def pester(address, port):
     held = []
     for data in (b"", bytes(8), bytes(12), b"OMPI" + bytes(4), os.urandom(12), os.urandom(4096), None):
         try:
-            stray = connect(address, port)
+            stray = connect(address, port, 0.5)
             if data is None:
                 stray.close()
             else:
                 stray.sendall(data)
                 held.append(stray)
         except OSError:
-            continue  # refused, which is fine
+            continue  # refused or not accepted, which is fine
     return held
 
 
@@ -72,7 +71,7 @@ class StrayConnectionTest(ferry_job.JobTest):
         at_launcher = [stray for at in launcher for stray in pester(*at)]
         self.assertTrue(call.wait())
         self.assertIsNone(call.error)
-        self.assertEqual(job.health(), "SERVING")
+        wait_for(lambda: job.health() == "SERVING", "health", job.health)
         for stray in at_launcher:  # PMIx listens on loopback and waits for whoever connects: see the README's limits
             stray.close()
         self.assertEqual(job.stop(), 0, job.log())
@@ -89,7 +88,7 @@ class ListenOnTest(unittest.TestCase):
         library = pathlib.Path(FERRY).with_name("libferry_listen_on.so")
         environment = {**os.environ, "LD_PRELOAD": str(library), "FERRY_LISTEN_ON": listen_on}
         command = [sys.executable, "-c", self.BIND.format(family, address)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True)
         return done.stdout.strip()
 
     def test_what_has_no_such_address_is_not_open(self):
@@ -104,25 +103,13 @@ class ListenOnTest(unittest.TestCase):
         self.assertEqual(self.bound("no-such-interface", "AF_INET", "0.0.0.0"), "0.0.0.0")
 
 
-class StoppedWorkerTest(ferry_job.JobTest):
-    def test_a_stopped_worker_ends_the_job(self):
-        job = self.start("--peer-timeout", str(PEER_TIMEOUT), *pace(1, 2), ranks=3, transport="mpi")
-        call = OpenCall(job, endless_request())
-        self.assertTrue(call.wait_for_token(), call.error)
-        os.kill(job.ranks()[2], signal.SIGSTOP)
-        self.assertTrue(call.wait(END_SECONDS), "the client was not told")
-        self.assertEqual(job.wait(END_SECONDS), 1, job.log())
-        self.assertIn("error: rank 2: silent", job.log())
-        self.assert_no_ranks_left(job, 5)
-
-
 class LimitTest(unittest.TestCase):
     def launch(self, limit, value):
         def set_limit():
             resource.setrlimit(limit, (value, value))
 
         command = [MPIRUN, "-np", "2", *GENERATE]
-        return subprocess.run(command, capture_output=True, text=True, timeout=150, preexec_fn=set_limit)
+        return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, preexec_fn=set_limit)
 
     def test_too_few_files_are_an_error(self):
         for allowed in (16, 24, 100):
@@ -136,7 +123,7 @@ class LimitTest(unittest.TestCase):
             "mount -t tmpfs -o size=64k tmpfs /tmp && head -c 1m /dev/zero >/tmp/full 2>/dev/null; "
             f"exec {MPIRUN} -np 2 {FERRY} generate --model /no/such/folder --prompt x"
         )
-        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=150)
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT_SECONDS)
         if "unshare" in done.stderr or "mount:" in done.stderr:
             self.skipTest("no mount namespaces here")
         self.assertNotEqual(done.returncode, 0, done.stderr)
@@ -144,25 +131,26 @@ class LimitTest(unittest.TestCase):
 
 class LeftoverTest(ferry_job.JobTest):
     def test_a_killed_job_leaves_no_shared_memory(self):
-        before = set(os.listdir("/dev/shm"))
         job = self.start(ranks=2, transport="mpi")
-        segments = {name for name in os.listdir("/dev/shm") if name.startswith("vader_segment")} - before
+        mapped = (pathlib.Path(f"/proc/{process_id}/maps").read_text() for process_id in job.ranks().values())
+        segments = {name for text in mapped for name in re.findall(r" /dev/shm/(vader_segment\S+)", text)}
         self.assertTrue(segments)
         for process_id in [launcher_of(job), *job.ranks().values()]:
             try:
                 os.kill(process_id, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # it followed another one
-        self.assertIsNotNone(job.wait(END_SECONDS))
-        self.assertTrue(wait_until(lambda: not segments & set(os.listdir("/dev/shm")), 10))
+        self.assertIsNotNone(job.wait())
+        left = lambda: segments & set(os.listdir("/dev/shm"))
+        wait_for(lambda: not left(), "the end of the job's shared memory", left)
 
     def test_a_job_ends_with_its_killed_script_and_the_next_one_tidies_up(self):
         job = self.start(ranks=3)
         notes = notes_of(job)
         self.assertTrue(notes.is_dir())
         job.process.kill()
-        job.wait(END_SECONDS)
-        self.assert_no_ranks_left(job, END_SECONDS)
+        job.wait()
+        self.assert_no_ranks_left(job)
         self.start(ranks=2).stop()
         self.assertFalse(notes.exists())
 

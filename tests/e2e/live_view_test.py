@@ -1,8 +1,4 @@
-"""`ferry top` on a terminal of its own and the page at / in a headless Chromium, both before a server with two workers, a key and
-requests that run. What needs a Chromium is skipped without one.
-
-Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH).
-"""
+"""`ferry top` on a terminal of its own, before a server with two workers, a key and requests that run; who may load the page at /."""
 
 import codecs
 import contextlib
@@ -20,19 +16,14 @@ import tempfile
 import termios
 import threading
 import time
-import unittest
 import urllib.error
 import urllib.request
 
-import browser
 import ferry_job
 import grpc
-import page_checks
-import traced_page
-from ferry_job import CALL_SECONDS, FERRY, endless_request
+from ferry_job import CALL_SECONDS, FERRY, LIMIT_SECONDS, endless_request, pace
 
 KEY = "key-of-a-watcher"
-IS_READY = "document.documentElement.dataset.ready === 'true'"  # the page has asked once
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"
 
 
@@ -90,7 +81,7 @@ class WatchedJobTest(ferry_job.JobTest):
         cls.addClassCleanup(cls.keys.close)
         cls.keys.write(KEY + "\n")
         cls.keys.flush()
-        cls.job = ferry_job.Job("--api-key-file", cls.keys.name, "--max-seqs", "2", ranks=3)
+        cls.job = ferry_job.Job("--api-key-file", cls.keys.name, "--max-seqs", "2", *pace(1, 2), ranks=3)
         cls.addClassCleanup(cls.job.kill)
         cls.addClassCleanup(cls.job.channel.close)
 
@@ -139,11 +130,12 @@ class TopTest(WatchedJobTest):
         shown = []
 
         def shows_all():
-            with self.load():
-                shown.append(self.once())
+            """All that there is to show once steps have been seen."""
+            shown.append(self.once())
             return all(re.search(pattern, shown[-1].stdout) for pattern in patterns)
 
-        ferry_job.wait_until(shows_all, CALL_SECONDS)  # on a busy machine 0.3 s may see no step, or requests that have ended
+        with self.load():
+            ferry_job.wait_for(shows_all, patterns, lambda: shown[-1])
         done = shown[-1]
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for pattern in patterns:
@@ -157,12 +149,12 @@ class TopTest(WatchedJobTest):
         status = json.loads(done.stdout)
         self.assertEqual([rank["rank"] for rank in status["ranks"]], [1, 2])
         request = urllib.request.Request(f"http://{self.job.http_address}/status.json", headers={"x-api-key": KEY})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_SECONDS) as answer:
             self.assertEqual(json.loads(answer.read()).keys(), status.keys())
 
     def test_the_key_is_asked_for(self):
         with self.assertRaises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"http://{self.job.http_address}/status.json", timeout=30)
+            urllib.request.urlopen(f"http://{self.job.http_address}/status.json", timeout=LIMIT_SECONDS)
         self.assertEqual(refused.exception.code, 401)
         refused.exception.close()
         done = self.once(FERRY_API_KEY="another-key")
@@ -190,7 +182,7 @@ class TopTest(WatchedJobTest):
                 else:
                     terminal.process.send_signal(end)
                 terminal.wait_for(re.escape(LEFT))
-                self.assertEqual(terminal.process.wait(20), 0)
+                self.assertEqual(terminal.process.wait(LIMIT_SECONDS), 0)
                 self.assertEqual(terminal.settings_now(), terminal.settings)
 
     def test_it_stops_and_goes_on(self):
@@ -198,7 +190,7 @@ class TopTest(WatchedJobTest):
         terminal.wait_for("requests")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.wait_for(re.escape(LEFT))
-        self.assertTrue(ferry_job.wait_until(terminal.is_stopped, CALL_SECONDS))
+        ferry_job.wait_for(terminal.is_stopped, "a stopped process")
         terminal.process.send_signal(signal.SIGCONT)
         self.assertIn("requests", terminal.wait_for(re.escape(ENTERED) + "(?s:.*)requests"))
 
@@ -220,74 +212,6 @@ class TopTest(WatchedJobTest):
         self.assertNotIn("\x1b", frames)
 
 
-@unittest.skipIf(browser.find_chromium() is None, "no Chromium; install the package chromium or name one in FERRY_CHROMIUM")
-class PageTest(WatchedJobTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.browser = browser.Browser(browser.find_chromium())
-        cls.addClassCleanup(cls.browser.close)
-
-    def open(self, width=1280, theme="light", key=KEY):
-        """Shows the page, and waits until it has asked once."""
-        address = f"http://{self.job.http_address}/"
-        self.browser.show(address, width, 900, theme)
-        self.wait_for(IS_READY)  # the complaint of an answer without a key has come, too
-        self.browser.evaluate(f"sessionStorage.setItem('ferry-key', {json.dumps(key)})")
-        self.browser.complaints.clear()
-        self.browser.show(address, width, 900, theme)
-        self.wait_for(IS_READY)
-
-    def wait_for(self, condition):
-        self.assertTrue(ferry_job.wait_until(lambda: self.browser.evaluate(condition), CALL_SECONDS), condition)
-
-    def text_of(self, selector):
-        return self.browser.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
-
-    def test_every_window_and_theme(self):
-        for width in (360, 768, 1280, 2400):
-            for theme in ("light", "dark"):
-                with self.subTest(width=width, theme=theme), self.load():
-                    self.open(width, theme)
-                    self.wait_for("document.querySelectorAll('#requests tbody tr').length >= 3")
-                    self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), theme)
-                    self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width, "the page scrolls sideways")
-                    self.assertEqual(self.browser.evaluate(page_checks.FIND_FAULTS), {})
-                    self.assertEqual(self.browser.evaluate(page_checks.FIND_PALE_TEXT), [])
-                    self.assertEqual(self.browser.complaints, [])
-        asked = {address.split("?")[0] for address in self.browser.requests}
-        own = f"http://{self.job.http_address}/"
-        self.assertEqual(asked - {own, own + "status.json", "data:,"}, set(), "the page fetches something else")
-
-    def test_it_shows_what_the_server_says(self):
-        with self.load():
-            self.open()
-            self.wait_for("/^[1-9]/.test(document.querySelector('#overview .value').textContent)")  # two looks have a rate
-            self.assertEqual(self.text_of("#state"), "Serving")
-            self.assertEqual(self.text_of("#model"), "demo, bf16, 3 ranks over sockets")
-            self.assertRegex(self.text_of("#overview"), r"2 of 2\s+1 of 256 wait")
-            self.assertRegex(self.text_of("#phases"), r"decode\s+[1-9]")
-            self.assertRegex(self.text_of("#ranks"), r"\b2\s+[1-9][0-9.]* %")
-            self.assertRegex(self.text_of("#requests"), r"decoding")
-
-    def test_the_key_is_asked_for(self):
-        self.open(key="not-the-key")
-        self.assertEqual(self.text_of("#state"), "This key is not the server's")
-        self.assertTrue(self.browser.evaluate("document.getElementById('view').hidden"))
-        self.browser.evaluate(f"document.getElementById('key').value = {json.dumps(KEY)}, document.querySelector('#key-form button').click()")
-        self.wait_for("document.getElementById('state').textContent === 'Serving'")
-        self.assertTrue(self.browser.evaluate("document.getElementById('key-form').hidden"))
-
-    def test_keys_and_buttons(self):
-        self.open(theme="light")
-        self.browser.press("t")
-        self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), "dark")
-        self.browser.press("p")
-        self.assertEqual(self.text_of("#state"), "Paused")
-        self.browser.evaluate("document.getElementById('pause').click()")
-        self.wait_for("document.getElementById('state').textContent === 'Serving'")
-
-
 class PageAloneTest(ferry_job.JobTest):
     def test_anybody_may_load_the_page_but_not_the_figures(self):
         job = self.start(ranks=1, memory="256MiB")
@@ -301,7 +225,7 @@ class PageAloneTest(ferry_job.JobTest):
     @staticmethod
     def open(request):
         try:
-            return urllib.request.urlopen(request, timeout=30)
+            return urllib.request.urlopen(request, timeout=LIMIT_SECONDS)
         except urllib.error.HTTPError as refused:
             return refused
 

@@ -24,7 +24,7 @@ MPIRUN = (str(ROOT / "launch/mpirun.sh"), "-np", "3")
 
 def run(*arguments, launcher=(), code=0):
     command = [*launcher, FERRY, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if done.returncode != code:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
     return done.stdout if code == 0 else done.stderr

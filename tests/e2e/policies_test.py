@@ -1,24 +1,26 @@
 """`ferry serve --policy`: whom a server with one slot answers first, over HTTP and gRPC, and that nobody's tokens change."""
 
 import json
+import os
+import signal
 import threading
-import time
 import urllib.error
 import urllib.request
 
 import ferry_job
 import grpc
-from ferry_job import OpenCall, ids_request
+from ferry_job import LIMIT_SECONDS, OpenCall, generate_alone, ids_request, pace, wait_for
 
 PROMPT = [443, 3808, 1132]
-LONG = 4000  # tokens: seconds, so that a busy machine lets this process look at what runs
+ENDLESS = 8000  # tokens: minutes at that pace
+COMPARED = 200  # tokens
 
 
 class Call:
     """A completion over HTTP, made by a thread of its own."""
 
     def __init__(self, job, **body):
-        self.ended_at = None
+        self.answer = None
         self._thread = threading.Thread(target=self._run, args=(job, {"temperature": 0, "ignore_eos": True, **body}), daemon=True)
         self._thread.start()
 
@@ -31,37 +33,36 @@ class Call:
                 self.status, self.answer = answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             self.status, self.answer = error.code, json.loads(error.read())
-        self.ended_at = time.monotonic()
+        except OSError:
+            pass  # the job ended before it did
 
     def wait(self):
         self._thread.join(ferry_job.CALL_SECONDS)
         return self.answer
 
-    def text(self):
-        return self.wait()["choices"][0]["text"]
-
 
 class PoliciesTest(ferry_job.JobTest):
     def metric(self, job, name):
-        with urllib.request.urlopen(f"http://{job.http_address}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{job.http_address}/metrics", timeout=LIMIT_SECONDS) as answer:
             return [float(line.split()[-1]) for line in answer.read().decode().splitlines() if line.startswith(name + "{")][0]
 
-    def wait_until(self, condition):
-        self.assertTrue(ferry_job.wait_until(condition, ferry_job.CALL_SECONDS))
-
     def test_a_better_priority_takes_the_slot(self):
-        job = self.start("--policy", "priority", "--max-seqs", "1", "--speculate", "0", ranks=1)
-        alone = Call(job, prompt=PROMPT, max_tokens=LONG).text()
-        late = Call(job, prompt=PROMPT, max_tokens=LONG, priority=7)
-        self.wait_until(lambda: self.metric(job, "vllm:num_requests_running") == 1)
+        expected = generate_alone("--token-ids", ",".join(map(str, PROMPT)), "--ignore-eos", "--max-tokens", COMPARED).token_ids
+        job = self.start("--policy", "priority", "--max-seqs", "1", "--speculate", "0", *pace(1), ranks=2)
+        request = ids_request(PROMPT, max_tokens=ENDLESS, ignore_eos=True)
+        request.priority = 7
+        late = OpenCall(job, request)
+        self.addCleanup(late.cancel)
+        self.assertTrue(late.wait_for_token(), late.error)
         urgent = ids_request(PROMPT, max_tokens=20, ignore_eos=True)
         urgent.priority = -3
-        call = OpenCall(job, urgent)
-        self.assertTrue(call.wait())
-        self.assertIsNone(call.error)
+        self.assertEqual(job.generate(urgent).token_ids, expected[:20])
         self.assertIsNone(late.ended_at, "it goes on only behind the urgent one")
-        self.assertEqual(late.text(), alone)
         self.assertEqual(self.metric(job, "ferry:requests_lost_slot_total"), 1)
+        num_before = len(late.token_ids)
+        wait_for(lambda: len(late.token_ids) >= num_before + 20, "tokens of who lost the slot", job.log)
+        found = late.token_ids[:COMPARED]
+        self.assertEqual(found, expected[: len(found)])
 
     def test_other_policies_refuse_priorities(self):
         job = self.start(ranks=1)
@@ -75,16 +76,27 @@ class PoliciesTest(ferry_job.JobTest):
         self.assertIn("priority is 1; allowed: 0 under --policy fcfs", said)
 
     def test_users_take_turns(self):
-        job = self.start("--policy", "fair", "--max-seqs", "1", "--speculate", "0", "--decode-slo-ms", "50", ranks=1)
-        flood = [Call(job, prompt=[i + 5] * 400, max_tokens=400, user="flood") for i in range(8)]
-        self.wait_until(lambda: self.metric(job, "vllm:num_requests_waiting") >= 5)
-        self.wait_until(lambda: self.metric(job, "ferry:fair_accounts") == 1)
-        guest = Call(job, prompt=PROMPT, max_tokens=5, user="guest")
-        guest.wait()
-        num_ended = sum(call.ended_at is not None for call in flood)
-        self.assertLess(num_ended, 8, "the guest waited for all of them")
-        for call in flood:
-            self.assertEqual(call.wait()["usage"]["completion_tokens"], 400)
+        """All wait before the first is answered, since a worker stands still. Behind that one comes the guest: all others of the flood
+        take minutes each."""
+        options = ("--policy", "fair", "--max-seqs", "1", "--speculate", "0", "--decode-slo-ms", "50")
+        job = self.start(*options, *pace(1), ranks=2, transport="gloo")
+        in_progress = lambda: sum(self.metric(job, f"vllm:num_requests_{state}") for state in ("running", "waiting"))
+        worker = job.ranks()[1]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            flood = []
+            for i in range(8):
+                flood.append(Call(job, prompt=[i + 5] * 400, max_tokens=ENDLESS if flood else 3, user="flood"))
+                wait_for(lambda: in_progress() == len(flood), f"{len(flood)} requests in progress", in_progress)
+            guest = Call(job, prompt=PROMPT, max_tokens=5, user="guest")
+            wait_for(lambda: in_progress() == len(flood) + 1, "the guest's request in progress", in_progress)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        self.assertIsNotNone(guest.wait(), "the guest waits for all of them")
+        self.assertEqual(guest.answer["usage"]["completion_tokens"], 5)
+        self.assertEqual(flood[0].wait()["usage"]["completion_tokens"], 3)
+        self.assertEqual([call.answer for call in flood[1:]], [None] * 7)
+        wait_for(lambda: self.metric(job, "ferry:fair_accounts") == 1, "the flood's account alone", job.log)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,10 +18,11 @@ import urllib.error
 import urllib.request
 
 import own_venv
+from sockets import keep_port, own_host
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
-START_SECONDS = 120
+START_SECONDS = 240
 QUESTION = [{"role": "user", "content": "What does river mean?"}]
 TOOL = {
     "type": "function",
@@ -31,12 +31,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"days": {"type": "integer", "maximum": 9, "minimum": 1}}, "required": ["days"]},
     },
 }
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Router:
@@ -54,10 +48,11 @@ class Router:
             if len(addresses) == 2:
                 break
         self.direct = f"http://{addresses['http']}"
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        command = [smg, "launch", "--worker-urls", f"grpc://{addresses['grpc']}", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
+        host, self.keepers = own_host(), [keep_port(), keep_port()]
+        port, prometheus_port = (str(keeper.getsockname()[1]) for keeper in self.keepers)
+        self.url = f"http://{host}:{port}"
+        command = [smg, "launch", "--worker-urls", f"grpc://{addresses['grpc']}", "--host", host, "--port", port]
+        command += ["--prometheus-host", host, "--prometheus-port", prometheus_port]
         self.log = tempfile.TemporaryFile()
         self.smg = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
         end = time.monotonic() + START_SECONDS
@@ -84,6 +79,8 @@ class Router:
     def stop(self):
         self.smg.kill()
         self.smg.wait()
+        for keeper in self.keepers:
+            keeper.close()
         self.log.close()
         self.ferry.send_signal(signal.SIGTERM)
         self.ferry.stderr.read()

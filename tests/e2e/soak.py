@@ -178,12 +178,17 @@ def end_life(job, ending):
     else:
         job.terminate()
     seconds = SECONDS_TO_END[ending]
-    code = job.wait(seconds)
+    end = time.monotonic() + seconds
+    while job.process.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+    code = job.process.poll()
     if code is None:
         return f"{ending}: the job has not ended after {seconds} s"
     if (code == 0) != (ending == "drained"):
         return f"{ending}: the job ended with {code}"
-    if not ferry_job.wait_until(lambda: not job.ranks(), seconds):
+    while job.ranks() and time.monotonic() < end + seconds:
+        time.sleep(0.1)
+    if job.ranks():
         return f"{ending}: ranks {sorted(job.ranks())} are still there after {seconds} s"
     return None
 

@@ -1,7 +1,8 @@
-"""The TCP ports of a process, and strangers who connect to them."""
+"""The TCP ports of a process, strangers who connect to them, and addresses that nobody else takes."""
 
 import os
 import pathlib
+import random
 import re
 import socket
 
@@ -28,6 +29,19 @@ def listeners(process_id):
     return result
 
 
-def connect(address, port):
+def connect(address, port, seconds=240.0):
     host = "::1" if address in ("::1", "::") else "127.0.0.1"
-    return socket.create_connection((host, port), timeout=0.5)
+    return socket.create_connection((host, port), timeout=seconds)
+
+
+def own_host():
+    """An address of loopback that no other test listens on."""
+    return f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+def keep_port(address=":0"):
+    """Keeps the port of `address`, on which a process listens that is to come again, or any: the socket to hold on to. Whoever asks
+    the system for any port of all addresses gets another one meanwhile, and no other test listens on the host of own_host()."""
+    keeper = socket.socket()
+    keeper.bind((own_host(), int(address.rsplit(":", 1)[1])))
+    return keeper

@@ -5,15 +5,15 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-import unittest
 
-from ferry_job import FERRY, ROOT
+import ferry_job
+from ferry_job import FERRY, LIMIT_SECONDS, ROOT, on_host
 
-MORE = "slow:1+0.02s"  # for each layer, twenty times what a step takes without it
+MORE = "slow:1+0.005s"  # for each layer, several times what a step takes without it
 SLOW = ("--fault", MORE)
 
 
-class TraceVerifyTest(unittest.TestCase):
+class TraceVerifyTest(ferry_job.JobTest):
     @classmethod
     def setUpClass(cls):
         cls._folder = tempfile.TemporaryDirectory(prefix="ferry-verify-")
@@ -26,35 +26,39 @@ class TraceVerifyTest(unittest.TestCase):
         """A bench of the demo on two ranks; returns the capture's folder."""
         folder = pathlib.Path(cls._folder.name) / name
         bench = [FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-n", "12", "-r", "2", *arguments]
-        done = subprocess.run([ROOT / "launch/mpirun.sh", "-np", "2", *bench, "--trace", folder], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([ROOT / "launch/mpirun.sh", "-np", "2", *bench, "--trace", folder], capture_output=True, text=True, timeout=LIMIT_SECONDS)
         if done.returncode != 0:
             raise RuntimeError(f"the bench ended with {done.returncode}: {done.stderr}")
         return folder
 
     @staticmethod
     def verify(*arguments):
-        return subprocess.run([FERRY, "trace", "verify", *arguments], capture_output=True, text=True, timeout=120)
+        return subprocess.run([FERRY, "trace", "verify", *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS)
 
-    def test_names_the_change_and_where_the_time_was(self):
+    def test_names_the_change(self):
         done = self.verify("--json", self.slow, self.quick)
         seen = json.loads(done.stdout)
         self.assertEqual(done.returncode, seen["exit_code"])
         self.assertEqual(seen["changes"], [{"option": "--fault", "before": MORE, "after": ""}])
-        figures = {figure["name"]: figure for figure in seen["figures"]}
-        self.assertLessEqual({"prefill 8 tokens/s", "prefill 8 ms a step", "decode ×4 tokens/s", "decode ×4 ms a step"}, set(figures))
-        for name in ("prefill 8 ms a step", "decode ×4 ms a step"):
-            self.assertGreater(figures[name]["gain"], 0, f"{name}: the worker took 20 ms longer for each layer")
-        self.assertEqual(seen["difference"]["coordinator"][0]["what"], "wait.combine for rank 1")
-        self.assertEqual(seen["difference"]["workers"][0]["what"], "experts of rank 1")
+        names = {figure["name"] for figure in seen["figures"]}
+        self.assertLessEqual({"prefill 8 tokens/s", "prefill 8 ms a step", "decode ×4 tokens/s", "decode ×4 ms a step"}, names)
         saved = sum(share["before_us"] - share["after_us"] for share in seen["difference"]["coordinator"])
         self.assertAlmostEqual(saved, seen["difference"]["before_us"] - seen["difference"]["after_us"], places=3)
-
-    def test_the_text_says_the_same(self):
         text = self.verify(self.slow, self.quick).stdout
         self.assertIn(f"changed: --fault {MORE} -> not given\n", text)
         for name in ("prefill 8", "decode ×4"):
-            self.assertRegex(text, name + r" ms a step .* \+\d+\.\d %")
-        self.assertRegex(text, r"most of it: wait\.combine for rank 1 -")
+            self.assertRegex(text, name + r" ms a step .* [+-]\d+\.\d %")
+
+    @on_host
+    def test_finds_where_the_time_was(self):
+        """Of a worker that takes longer for each layer, on a machine that holds nobody else up."""
+        seen = json.loads(self.verify("--json", self.slow, self.quick).stdout)
+        figures = {figure["name"]: figure for figure in seen["figures"]}
+        for name in ("prefill 8 ms a step", "decode ×4 ms a step"):
+            self.assertGreater(figures[name]["gain"], 0, f"{name}: the worker took longer for each layer")
+        self.assertEqual(seen["difference"]["coordinator"][0]["what"], "wait.combine for rank 1")
+        self.assertEqual(seen["difference"]["workers"][0]["what"], "experts of rank 1")
+        self.assertRegex(self.verify(self.slow, self.quick).stdout, r"most of it: wait\.combine for rank 1 -")
         self.assertRegex(self.verify(self.quick, self.slow).stdout, r"most of it: wait\.combine for rank 1 \+")
 
     def test_a_capture_and_itself_differ_by_nothing(self):
@@ -75,7 +79,7 @@ class TraceVerifyTest(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
 
 
-class TraceReportTest(unittest.TestCase):
+class TraceReportTest(ferry_job.JobTest):
     """What `ferry trace report` and `diff` say of a capture that has not what is asked for."""
 
     @classmethod
@@ -84,10 +88,10 @@ class TraceReportTest(unittest.TestCase):
         cls.addClassCleanup(cls._folder.cleanup)
         cls.capture = pathlib.Path(cls._folder.name) / "capture"
         bench = [FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-p", "8", "-n", "4", "-r", "1", "--trace", cls.capture]
-        subprocess.run(bench, capture_output=True, check=True, timeout=120)
+        subprocess.run(bench, capture_output=True, check=True, timeout=LIMIT_SECONDS)
 
     def trace(self, *arguments):
-        return subprocess.run([FERRY, "trace", *arguments], capture_output=True, text=True, timeout=120)
+        return subprocess.run([FERRY, "trace", *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS)
 
     def test_steps_that_are_not_there_are_refused_in_a_line(self):
         for steps in ("9000", "9000..9001"):
@@ -127,4 +131,4 @@ class TraceReportTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    ferry_job.main()

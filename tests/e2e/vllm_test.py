@@ -10,7 +10,7 @@ import zipfile
 
 import ferry_job
 import grpc
-from ferry_job import golden, pb, text_request, wait_until
+from ferry_job import golden, pb, text_request, wait_for
 from smg import common_pb2
 from vllm import engine_pb2, engine_pb2_grpc, inference_pb2, inference_pb2_grpc
 
@@ -145,7 +145,7 @@ class VllmTest(ferry_job.JobTest):
 
         thread = threading.Thread(target=call)
         thread.start()
-        self.assertTrue(wait_until(lambda: self.loads().num_running_reqs == 2, 60))
+        wait_for(lambda: self.loads().num_running_reqs == 2, "two sequences that run", self.loads)
         self.assertLess(0, self.loads().num_used_tokens)
         self.engine.Abort(engine_pb2.AbortRequest(request_ids=["mine"]), timeout=SECONDS)
         thread.join()
@@ -155,7 +155,7 @@ class VllmTest(ferry_job.JobTest):
         stream = self.engine.Generate(engine_pb2.GenerateRequest(text=PROMPT, stream=True, sampling_params=sampling))
         next(iter(stream))
         stream.cancel()
-        self.assertTrue(wait_until(lambda: self.loads().num_total_reqs == 0, 60), self.loads())
+        wait_for(lambda: self.loads().num_total_reqs == 0, "no request", self.loads)
 
     def test_inference_tells_text(self):
         stopping = inference_pb2.StoppingCriteria(max_new_tokens=12, ignore_eos=True)

@@ -83,9 +83,9 @@ class StopAtEnd {
 };
 
 /// A front whose clock the test moves, and which waits for coordinators for ever: nothing happens to it but what a test does.
-inline constexpr FrontTimes kPatientTimes{
-    .probe_deadline = std::chrono::hours(100'000), .grpc_connect = std::chrono::hours(1), .broadcast = std::chrono::hours(1)};
-inline constexpr double kNeverLost = 1e9;  // FrontOptions::lost_after_s
+inline constexpr FrontTimes kPatientTimes{.grpc_connect = std::chrono::hours(1), .broadcast = std::chrono::hours(1)};
+inline constexpr double kPatientLook = 1e9;  // FrontOptions::look_timeout_s
+inline constexpr double kNeverLost = 1e9;    // FrontOptions::lost_after_s
 
 /// Lets a front look at its coordinators again and again until the condition is true.
 template <class Condition>
