@@ -9,7 +9,7 @@ import unittest
 
 from ferry_job import FERRY, ROOT
 
-SECONDS = 300
+SECONDS = 600
 MPIRUN = (ROOT / "launch/mpirun.sh", "-np", "3")
 BENCH = ("bench", "--model", "demo", "--threads", "2", "-n", "4", "-r", "4")
 

@@ -9,7 +9,7 @@ import unittest
 from ferry_job import FERRY, ROOT
 from plan_test import HOST
 
-SECONDS = 300
+SECONDS = 600
 SCREEN = "--lm-head-screen"
 GOLDEN = ROOT / "tests/golden"
 IDS = ",".join(str(5 + 13 * i % 200) for i in range(20))
