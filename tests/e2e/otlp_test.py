@@ -159,7 +159,8 @@ class CaptureTest(ferry_job.JobTest):
         cls.addClassCleanup(scratch.cleanup)
         cls.folder = pathlib.Path(scratch.name) / "capture"
         cls.file = pathlib.Path(scratch.name) / "spans.jsonl"
-        command = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "37", "-b", "2", "-n", "400", "-r", "1"]
+        # Without drafts each token is a step, so that the steps fill more than one message of 512 spans.
+        command = ["bench", "--model", "demo", "--memory", "256MiB", "--speculate", "0", "-p", "37", "-b", "2", "-n", "600", "-r", "1"]
         cls.ferry(*command, "--trace", cls.folder)
         cls.output = cls.ferry("trace", "export", cls.folder, "--otlp", cls.file)
         cls.messages = cls.file.read_text().splitlines()
