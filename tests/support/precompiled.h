@@ -1,6 +1,6 @@
 #pragma once
 
-// What most tests include, parsed once for all of them. No test relies on it: each one includes what it needs.
+// Most tests include these headers, which are parsed once for all of them. No test relies on this file.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
