@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// A class takes the time from the Clock that its constructor was given. Its deadlines, periods, time-outs and histories all use
-/// that one. The program passes real_clock(). A test passes a ManualClock (tests/support/manual_clock.h), which
+/// A class takes the time from the Clock that its constructor was given. Its deadlines, periods, time-outs and histories all
+/// use that one. The program passes real_clock(). A test passes a ManualClock (tests/support/manual_clock.h), which
 /// moves only when the test says so.
 class Clock {
  public:

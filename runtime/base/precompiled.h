@@ -1,7 +1,7 @@
 #pragma once
 
-// Most sources include these headers. They are parsed once for all targets that CMakeLists.txt compiles with this file. No source
-// relies on it, since each one includes what it needs.
+// Most sources include these headers. They are parsed once for all targets that CMakeLists.txt compiles with this file. No
+// source relies on it, since each one includes what it needs.
 
 #include <algorithm>
 #include <array>
