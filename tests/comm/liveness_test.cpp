@@ -54,6 +54,7 @@ TEST(Liveness, ALossIsReportedOnceToTheWatcher) {
     if (local.rank() == Rank{0}) await_loss();
     local.barrier(test::in_good_time());
     EXPECT_EQ(num_lost, local.rank() == Rank{0} ? 1 : 0);
+    local.barrier(test::in_good_time());  // all have looked before rank 0 goes
     if (local.rank() == Rank{0}) {
       EXPECT_EQ(lost_rank, 2);
       monitor.reset();
