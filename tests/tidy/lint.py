@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("runtime", "moe", "comm", "kernels", "profiler", "launch")
-GCC_ONLY = re.compile(r"-fsanitize=\S+|-fno-sanitize\S*|-Wno-restrict|-Wno-subobject-linkage|-Wno-tsan|-Wno-maybe-uninitialized|-Werror")
+GCC_ONLY = re.compile(r"-include \S*cmake_pch\.hxx|-Winvalid-pch|-fpch-preprocess|-fvect-cost-model=\S+|-fno-reorder-blocks-and-partition|"
+                      r"-fsanitize=\S+|-fno-sanitize\S*|-Wno-restrict|-Wno-subobject-linkage|-Wno-tsan|-Wno-maybe-uninitialized|-Werror")
 # Findings in these files are told; of those that are compiled together, none but the list of them is the compiler's own source.
 TOLD = rf"^{re.escape(str(ROOT))}/({'|'.join(OURS)})/[^:]*\.(h|cpp)$"
 
