@@ -86,7 +86,7 @@ class Recorder {
   bool is_capturing() const;
   /// Bytes of spans that the capture which runs has taken out of the rings; 0 if none runs.
   int64_t captured_bytes() const;
-  /// Whether a capture samples stacks by now: those of all threads that register from here on.
+  /// True once a capture samples the stacks of all threads that register from then on.
   bool is_sampling() const;
 
   /// Moves what the rings hold to the capture, if one runs that samples no stacks, which takes longer: for a thread that wakes

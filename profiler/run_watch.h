@@ -40,7 +40,7 @@ class RunWatch {
   std::thread thread_;
 };
 
-/// What a RunWatch saw between two looks.
+/// A RunWatch saw this between two looks.
 struct WatchLook {
   uint64_t looked = 0, woke = 0;          // ticks
   std::chrono::nanoseconds gap{0};        // the same time, by the clock that the watch sleeps by

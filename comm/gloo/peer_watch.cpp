@@ -29,7 +29,7 @@ struct PeerWatch::Peer {
     is_gone = true;
     if (goodbye != nullptr) goodbye->abortWaitSend();
   }
-  /// Whether it is still there; then `message` ends when it goes.
+  /// True if the peer is still there. Then the send of `message` ends when the peer leaves.
   bool begin_goodbye(gloo::transport::UnboundBuffer& message) {
     const std::scoped_lock lock(mutex);
     goodbye = is_gone ? nullptr : &message;

@@ -45,7 +45,7 @@ class Death : public testing::TestWithParam<DeathCase> {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // Whether mpirun could be started. Returns when it has ended by itself.
+  // Returns true if mpirun could be started, and only when it has ended by itself.
   bool run_job(const DeathCase& death) const {
     std::vector<std::string> words = {FERRY_MPIEXEC,         "-np",  std::to_string(kNumRanks), "--oversubscribe",
                                       "--bind-to",           "none", "--allow-run-as-root",     "--mca",

@@ -103,7 +103,7 @@ TEST(GlooGroup, ALongMessageArrivesWhileItsReceiverIsBusy) {
   });
 }
 
-/// What a test of two ranks has each of them wait for, so that frames are taken in the place where it wants them.
+/// Each of two ranks waits for these turns, so that a frame is taken at the place that the test chooses.
 struct Turns {
   std::atomic<pid_t> receiver{0};
   std::atomic<int> num_posted{0};  // receives

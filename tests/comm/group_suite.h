@@ -337,7 +337,7 @@ TEST_P(GroupSuite, ADeadlineOfAGroupedExchangeNamesTheSilentRank) {
     group.group_start();
     std::vector<suite::Bytes> replies(static_cast<std::size_t>(group.size()), reply);
     for (int r = 1; r < group.size(); ++r) group.recv(replies[static_cast<std::size_t>(r)], Rank{r}, 6);
-    // What comes behind the others' messages says that they are there.
+    // A message that arrives behind the others' messages proves that those have arrived.
     for (int r = 1; r < silent.value; ++r) group.wait(*group.irecv({}, Rank{r}, 7, Fit::kExact), test::in_good_time());
     suite::expect_error(ErrorCode::kDeadlineExceeded, suite::rank_name(silent),
                         [&] { group.group_end(suite::in_milliseconds(50)); });

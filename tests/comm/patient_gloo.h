@@ -5,7 +5,7 @@
 
 namespace ferry::suite {
 
-/// Of ranks that all come and go in order, however long that takes.
+/// Returns options for ranks that all join and leave in order, however long that takes.
 inline GlooOptions patient_gloo() {
   return {.net_interface = {}, .connect_timeout = kTestLimit, .goodbye_timeout = kTestLimit};
 }

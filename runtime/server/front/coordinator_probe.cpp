@@ -22,7 +22,7 @@ struct Sight {
 /// One GET /health.
 class Look final : public ExchangeHearer {
  public:
-  /// What was seen; nothing if `clock` reads `deadline` before.
+  /// Returns the answer, or nothing if `clock` reads `deadline` first.
   std::optional<Sight> wait(Clock& clock, Clock::Time deadline) {
     std::unique_lock lock(mutex_);
     if (!clock.wait_until(lock, ended_, deadline, [this] { return has_ended_; })) return std::nullopt;
