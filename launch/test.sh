@@ -2,16 +2,17 @@
 # Checks Ferry, the same here and in CI.
 #
 #   launch/test.sh          the gate: what must pass before a change lands. No test of it depends on how fast the machine is.
-#   launch/test.sh --all    the gate, and then what takes longer: real clients and viewers from PyPI, Slurm, fuzzing
+#   launch/test.sh --all    the gate, and then all other tests of the release build: real clients and viewers from PyPI, Slurm,
+#                           benchmarks, unit tests that the gate runs with sanitizers only; fuzzing
 #   launch/test.sh --host   only the tests that need real time or a quiet core; run it on a machine that does nothing else
 #
 # Parts of the gate:
 #   format   clang-format on every C++ file
-#   release  every test but attacks on servers, which the next part has
-#   asan     unit tests and attacks, with AddressSanitizer and UndefinedBehaviorSanitizer; no Vulkan
+#   release  end-to-end tests, and the unit tests of inner loops and numbers
+#   asan     unit tests and attacks on servers, with AddressSanitizer and UndefinedBehaviorSanitizer; no Vulkan
 #   tsan     what has threads, with ThreadSanitizer; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share
-# Clang builds both sanitized parts, in half the time of g++.
+# Clang builds both sanitized parts, in half the time of g++. tests/gate.cmake says which unit test runs in which part.
 # Ends with where the time went and one line per part. The exit code is non-zero if a build or a test failed.
 set -uo pipefail
 mode=gate
@@ -99,9 +100,10 @@ every_file_is_formatted() {
 
 gate() {
   part format every_file_is_formatted
-  build release all && run_tests release -LE '^(attack|host|extra)$'
-  build asan all && run_tests asan -LE '^(host|extra)$'
-  build tsan thread_tests && run_tests tsan -LE '^(host|extra)$'
+  local preset
+  for preset in release asan tsan; do
+    build "$preset" gate && run_tests "$preset" -L '^gate$'
+  done
   part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
 }
 
@@ -109,7 +111,7 @@ case "$mode" in
   gate) gate ;;
   all)
     gate
-    build release all && run_tests release -L '^extra$'
+    build release all && run_tests release -LE '^(gate|host)$'
     part fuzz launch/fuzz.sh 4
     ;;
   host)

@@ -45,6 +45,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-// runtime/base/json_type.cpp has the members of this class.
-extern template class nlohmann::basic_json<>;

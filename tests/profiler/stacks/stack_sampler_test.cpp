@@ -267,10 +267,13 @@ TEST_F(StackSamplerTest, ThreadsComeAndGoMeanwhile) {
   EXPECT_EQ(tids.size(), static_cast<std::size_t>(kThreads)) << stacks.samples.size() << " samples";
 }
 
-/// Deep enough to be cut, and back.
+[[gnu::noinline]] void be_sampled(const StackRing& ring) { work_on_experts(SampledAgain(ring, kFew)); }
+
+/// Calls itself so often that the stack is cut. Its frames are small in every build, because a sample holds
+/// RawStack::kMaxBytes of the stack and must hold kMaxStackDepth of them.
 [[gnu::noinline]] int descend(int depth, const StackRing& ring) {
   if (depth == 0) {
-    work_on_experts(SampledAgain(ring, kFew));
+    be_sampled(ring);
     return 0;
   }
   const int below = descend(depth - 1, ring);
