@@ -359,7 +359,19 @@ class JobTest(unittest.TestCase):
         wait_for(lambda: not job.ranks(), "the end of all ranks", job.ranks)
 
 
+class _TimedResult(unittest.TextTestResult):
+    """Says behind each case that passed how long it took."""
+
+    def startTest(self, test):
+        self._began = time.monotonic()
+        super().startTest(test)
+
+    def addSuccess(self, test):
+        unittest.TestResult.addSuccess(self, test)
+        self.stream.writeln(f"ok ({time.monotonic() - self._began:.1f} s)")
+
+
 def main():
     if not pathlib.Path(FERRY).exists():
         sys.exit(f"{FERRY} does not exist: build it first, or name it in FERRY_BINARY")
-    unittest.main(verbosity=2)
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=_TimedResult))

@@ -1,16 +1,15 @@
 """Routing that a run recorded, its summary and exports, its replay in a bench, and `ferry plan` on it."""
 
 import json
-import os
 import pathlib
 import struct
 import subprocess
 import tempfile
-import unittest
 import xml.etree.ElementTree
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+import ferry_job
+from ferry_job import FERRY, LIMIT_SECONDS, ROOT, on_host
+
 LAYERS, EXPERTS, TOP_K = 8, 64, 8  # of the demo
 HOST = {
     "name": "made up", "count": 5, "cores": 16, "ram_bytes": 6e10, "read_bytes_per_s": 1e11, "flops_per_s": 1e13,
@@ -24,7 +23,7 @@ MPIRUN = (str(ROOT / "launch/mpirun.sh"), "-np", "3")
 
 def run(*arguments, launcher=(), code=0):
     command = [*launcher, FERRY, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     if done.returncode != code:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
     return done.stdout if code == 0 else done.stderr
@@ -44,7 +43,7 @@ def read_trace(path):
     return header, steps
 
 
-class PlanTest(unittest.TestCase):
+class PlanTest(ferry_job.JobTest):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -165,6 +164,7 @@ class PlanTest(unittest.TestCase):
         hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 3, "hosts": machines}))
         self.assertIn("no host may carry a coordinator", run(*plan, code=2))
 
+    @on_host
     def test_this_machine_is_measured_once_and_planned_for_again(self):
         hosts = self.path / "measured.json"
         model = ROOT / "tests/golden/qwen3_5_moe"
@@ -175,4 +175,4 @@ class PlanTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    ferry_job.main()

@@ -67,7 +67,7 @@ class BenchTest(Folder):
 
     def capture(self, *arguments, ranks=4):
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
-        bench = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "64,200", "-n", "12", "-b", "1,4", "-r", "1", "--peer-timeout", "600"]
+        bench = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "200", "-n", "12", "-b", "4", "-r", "1", "--peer-timeout", "600"]
         ferry(*bench, "--trace", folder, *arguments, ranks=ranks)
         return folder
 

@@ -138,7 +138,7 @@ void expect_choices_of_all_values(const DeviceChoice& device, const Speculation&
   Cluster cluster(options);
   Engine engine(options, cluster);
   Scheduler scheduler(engine.scheduler_options());
-  add_requests(scheduler, 16);
+  add_requests(scheduler, device.kind == DeviceChoice::Kind::kVulkan ? 8 : 16);
   const int64_t vocab = engine.config().vocab_size;
   StepSampler sampler(engine.pool(), {.vocab_size = vocab, .max_sequences = 5, .max_drafts = 3});
   SamplerScratch scratch(vocab);

@@ -28,7 +28,7 @@ struct Size {
 
 /// What the CPU emulates takes a hundred times as long.
 Size size_on(DeviceChoice::Kind kind) {
-  if (kind == DeviceChoice::Kind::kVulkan) return {.requests = {0, 1}, .answer_tokens = 40, .num_blocks = 9};
+  if (kind == DeviceChoice::Kind::kVulkan) return {.requests = {0, 1}, .answer_tokens = 24, .num_blocks = 7};
   return {.requests = {0, 1, 2, 3}, .answer_tokens = 90, .num_blocks = 15};
 }
 
@@ -214,7 +214,7 @@ TEST_P(Preemption, ChangesNoBit) {
 
 /// Requests of a better priority take the slots of others in the middle of their answers, twice.
 TEST_P(Preemption, NorDoesTheLossOfASlot) {
-  const int32_t num_tokens = GetParam().kind == DeviceChoice::Kind::kVulkan ? 24 : 90;
+  const int32_t num_tokens = GetParam().kind == DeviceChoice::Kind::kVulkan ? 10 : 90;
   EngineOptions options = engine_options({GetParam().kind, std::nullopt});
   options.kv_cache_dtype = GetParam().kv_dtype;
   Cluster cluster(options);
