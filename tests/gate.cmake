@@ -7,7 +7,8 @@ add_custom_target(gate)
 # The release compiler makes other code of inner loops and of numbers than the sanitized build does.
 set(FERRY_RELEASE_TESTS kernels_test model_test moe_test runtime_test schedule_test text_test vision_tower_test)
 # They count allocations, need a Vulkan device, or compute for minutes with a sanitizer.
-set(FERRY_RELEASE_ONLY_TESTS allocation_test constrained_model_test message_size_test prefix_cache_test vulkan_matmul_test vulkan_test)
+set(FERRY_RELEASE_ONLY_TESTS allocation_test constrained_model_test message_size_test prefix_cache_test verify_test vulkan_matmul_test
+  vulkan_test)
 # Their code has threads that share memory. gRPC is left out, because its library is not instrumented.
 set(FERRY_THREAD_TESTS base_test cluster_test coordinator_test http_test media_test moe_test picture_fetch_test profiler_recorder_test
   comm_death_test comm_faulty_links_test comm_faulty_network_test comm_gloo_group_test comm_link_death_test comm_liveness_test
