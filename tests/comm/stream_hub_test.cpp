@@ -223,6 +223,17 @@ TEST(StreamHubStar, OneEndLeavesTheOthersAlone) {
   EXPECT_EQ(ends_so_far(), (std::vector{std::pair(1, LinkEnd::kBroken)}));
 }
 
+TEST(StreamHubStar, ALinkThatComesWhileTheWatchSleepsIsWatched) {
+  std::atomic<int> ended{-1};
+  StreamHub hub([&](Rank peer, LinkEnd, const std::string&) { ended = peer.value; });
+  test::await_quiet();
+  auto [peer, end] = connected_sockets();
+  const auto link = hub.adopt(std::move(end), Rank{3});
+  test::await_quiet();
+  peer = FileDescriptor(-1);
+  eventually([&] { return ended == 3; }, "the end of a link for which nobody waits", [&] { return std::to_string(ended); });
+}
+
 TEST(StreamHubStar, WaitAnyNamesWhoIsFirst) {
   StreamHub center, leaves;
   std::vector<LinkPair> links;

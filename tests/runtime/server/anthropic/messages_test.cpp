@@ -84,6 +84,14 @@ TEST(MessageRequest, BlocksOfBothSides) {
             R"({"role":"tool","tool_call_id":"t3","content":""},{"role":"user","content":"e"}])");
 }
 
+TEST(MessageRequest, TextKeepsItsPlaceAmongResults) {
+  EXPECT_EQ(
+      messages_of(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"tool_result","tool_use_id":"t1",)"
+                  R"("content":"b"},{"type":"text","text":"c"},{"type":"tool_result","tool_use_id":"t2","content":"d"}]}])"),
+      R"([{"role":"user","content":"a"},{"role":"tool","tool_call_id":"t1","content":"b"},)"
+      R"({"role":"user","content":"c"},{"role":"tool","tool_call_id":"t2","content":"d"}])");
+}
+
 TEST(MessageRequest, PicturesAreUrls) {
   const ChatPrompt prompt = prompt_of(
       R"([{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},)"
