@@ -56,6 +56,16 @@ TEST(ReasoningBudget, AThoughtThatEndsEarlierIsFree) {
   EXPECT_EQ(forced(grammar), std::nullopt);
 }
 
+TEST(ReasoningBudget, WhatIsTakenBackBehindAThoughtLeavesItEnded) {
+  ReasoningBudget grammar(nullptr, 3, ReplyMarkers(budget_tokenizer()));
+  EXPECT_TRUE(grammar.accept(7));
+  EXPECT_TRUE(grammar.accept(think_end()));
+  EXPECT_TRUE(grammar.accept(7));
+  grammar.rollback(1);
+  EXPECT_TRUE(grammar.accept(7));
+  EXPECT_EQ(forced(grammar), std::nullopt);
+}
+
 TEST(ReasoningBudget, NoBudgetEndsAtOnce) {
   for (const int64_t budget : {0, 1}) {
     ReasoningBudget grammar(nullptr, budget, ReplyMarkers(budget_tokenizer()));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <string>
@@ -133,6 +134,20 @@ TEST(HttpClient, EndsWhatIsCancelledOrLeft) {
     client.start({.address = address_of(server)}, left);
   }
   EXPECT_EQ(left->wait(), ExchangeEnd::kCancelled);
+}
+
+TEST(HttpClient, ACancelledExchangeClosesItsConnection) {
+  std::atomic<bool> was_asked{false}, was_closed{false};
+  ScriptedServer server([&](ScriptedConnection& connection, const std::string&) {
+    was_asked = true;
+    connection.wait();
+    was_closed = true;
+  });
+  HttpClient client;
+  const auto exchange = client.start({.address = address_of(server)}, std::make_shared<Ear>());
+  eventually([&] { return was_asked.load(); }, "the question");
+  exchange->cancel();
+  eventually([&] { return was_closed.load(); }, "the end of the connection, while the client lives");
 }
 
 TEST(HttpClient, AnAnswerBeforeTheWholeQuestionIsHeard) {
