@@ -97,8 +97,9 @@ TEST_F(RecorderTest, DiscardEndsACaptureIfOneRuns) {
   { const Span span(Zone::kStep, 1); }
   recorder().discard();
   EXPECT_FALSE(recorder().is_capturing());
+  EXPECT_EQ(detail::trace_level, static_cast<int8_t>(TraceLevel::kOff)) << "the idle level";
   recorder().discard();
-  { const Span span(Zone::kStep, 2); }  // the idle level is off
+  { const Span span(Zone::kStep, 2); }
   recorder().start({});
   EXPECT_TRUE(thread_named(recorder().stop(), "test")->records.empty());
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
 
@@ -289,6 +290,22 @@ TEST(HttpSender, PostsJson) {
   EXPECT_EQ(http_sender(base + "/nowhere", kPatient)("{}").result, SendResult::kRefused);
   const test::ReservedPort nobody;
   EXPECT_EQ(http_sender("http://" + nobody.address() + "/v1/traces", kPatient)("{}").result, SendResult::kTryAgain);
+}
+
+/// The attempt has a real deadline, and however late it passes the verdict is the same.
+TEST(HttpSender, GivesUpACollectorThatDoesNotAnswer) {
+  std::promise<void> is_over;
+  HttpRouter router;
+  router.add("POST", "/v1/traces", {.handler = {}, .blocking = [&](const HttpRequest&) -> HttpResponse {
+                                      is_over.get_future().wait();
+                                      return {};
+                                    }});
+  const Access access;
+  const HttpServer server({.address = "127.0.0.1:0", .limits = test::patient_limits()}, access, std::move(router));
+  const SpanExporter::Send post =
+      http_sender("http://" + server.address() + "/v1/traces", {.attempt = std::chrono::seconds(1), .connect = kTestLimit});
+  EXPECT_EQ(post("{}").result, SendResult::kTryAgain);
+  is_over.set_value();
 }
 
 TEST(HttpSender, ReadsWhatIsRejected) {
