@@ -256,6 +256,19 @@ TEST_F(HttpServerTest, SlowClientsEndAtTheirDeadlines) {
   }
 }
 
+TEST_F(HttpServerTest, SilentClientsEndAtTheirDeadlines) {
+  for (const bool has_asked : {false, true}) {
+    (has_asked ? options_.limits.http_idle_s : options_.limits.http_header_s) = 0.05;
+    serve();
+    RawClient silent = client();
+    if (has_asked) {
+      EXPECT_EQ(status_of(silent.ask("GET /health")), 200);
+    }
+    EXPECT_EQ(silent.read_all(), "");  // returns when the server has closed
+    options_.limits = test::patient_limits();
+  }
+}
+
 TEST_F(HttpServerTest, OneByteNowAndThenIsNotEnough) {
   options_.limits.http_header_s = 0.2;
   options_.limits.http_header_bytes = 1 << 30;  // their number is none of its reasons to close
