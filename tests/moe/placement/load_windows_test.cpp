@@ -50,6 +50,7 @@ TEST_F(LoadWindowsTest, OldWindowsCountLessAndAreForgotten) {
   loads = windows_.loads();
   EXPECT_EQ(loads.num_steps, 2);
   EXPECT_EQ(loads.rows, (std::vector<double>{0, 4, 0, 0, 0, 0}));
+  EXPECT_EQ(loads.touched, (std::vector<double>{0, 2, 0, 0, 0, 0}));
 }
 
 TEST_F(LoadWindowsTest, TheRecordHasTheWindowsFromTheOldestOn) {

@@ -74,6 +74,10 @@ struct HandJob {
       membership->begin_step();
     }
   }
+  void pass(Deadline::duration time) {
+    hub.time += time;
+    membership->begin_step();
+  }
   /// The worker has made ready what it was told last, and all experts sing the same.
   void prepare(std::size_t worker, const std::string& complaint = "") {
     const std::optional<Assignment> told = workers[worker].told(kHandLayers, kHandExperts);
@@ -240,6 +244,26 @@ TEST(SetByHand, ADeathMeanwhileAbortsIt) {
   job.prepare(0);
   job.tend();
   EXPECT_EQ(job.placed()[0].size(), 4U) << "the other one has all";
+}
+
+TEST(SetByHand, AWorkerIsWaitedForWhileItGivesSignsOfLife) {
+  HandJob job;
+  const auto order = job.set(kSwapped);
+  job.prepare(0);
+  std::vector<std::byte> alive(sizeof(WireHeader));
+  write_header({.kind = WireKind::kKeepAlive, .map_epoch = job.epoch()}, alive);
+  for (int times = 0; times < 5; ++times) {
+    job.workers[1].say(alive);
+    job.tend();
+    job.pass(std::chrono::seconds(29));  // a worker may be silent for 30
+  }
+  EXPECT_FALSE(order->wait_for(kNoTime)) << "it still reads";
+  EXPECT_FALSE(job.workers[1].failure());
+  job.pass(std::chrono::seconds(2));
+  expect_failed(*order, ErrorCode::kAborted,
+                {"rank 2 was lost meanwhile", "no sign of life for 31 s while it was to read experts"});
+  EXPECT_TRUE(job.workers[1].failure()) << "its link has ended";
+  EXPECT_FALSE(job.workers[0].failure()) << "a worker that is ready need not say more";
 }
 
 TEST(SetByHand, WhatIsInTheWayIsSaid) {
