@@ -25,28 +25,27 @@ def run(*arguments, code=0, launcher=()):
 
 class BenchTest(unittest.TestCase):
     def test_contexts_are_rows_of_their_own_whose_work_is_counted(self):
-        for launcher in ((), MPIRUN):
-            found = json.loads(run(*BENCH, "-d", "0,320", "-p", "64", "-b", "1,3", "--json", launcher=launcher))
-            names = [row["name"] for row in (*found["prefill"], *found["decode"])]
-            self.assertEqual(names, ["prefill 64", "prefill 64 @ 320", "decode 1", "decode 3", "decode 1 @ 320", "decode 3 @ 320"])
-            rows = dict(zip(names, (*found["prefill"], *found["decode"])))
-            config = json.loads((ROOT / "launch/demo/config.json").read_text())
-            text = config.get("text_config", config)
-            layers = sum(kind == "full_attention" for kind in text["layer_types"])
-            key_and_value = 2 * text["num_key_value_heads"] * text["head_dim"] * (2 if found["dtype"] == "bf16" else 4) * layers
-            products = 4 * text["num_attention_heads"] * text["head_dim"] * layers
-            flops = {name: row["flops_per_token"] for name, row in rows.items()}
-            for plain, deep in (("prefill 64", "prefill 64 @ 320"), ("decode 1", "decode 1 @ 320"), ("decode 3", "decode 3 @ 320")):
-                self.assertAlmostEqual(flops[deep] - flops[plain], 320 * products, delta=1)
-            # A prompt reads its context once for all its tokens. The experts that a step reads are those that its tokens ask for.
-            experts = 3 * text["hidden_size"] * text["moe_intermediate_size"] * (2 if found["dtype"] == "bf16" else 4)
-            difference = rows["prefill 64 @ 320"]["bytes_per_token"] - rows["prefill 64"]["bytes_per_token"]
-            whole = (64 * difference - 320 * key_and_value) / experts
-            self.assertAlmostEqual(whole, round(whole), places=3)
-            for row in rows.values():
-                self.assertEqual(len(row["tokens_per_s"]["samples"]), 4)
-                self.assertEqual(sorted(row["tokens_per_s"]["samples"])[-1], row["tokens_per_s"]["max"])
-                self.assertGreaterEqual(row["warm_up"]["runs"], 1)
+        found = json.loads(run(*BENCH, "-d", "0,320", "-p", "64", "-b", "1,3", "--json", launcher=MPIRUN))
+        names = [row["name"] for row in (*found["prefill"], *found["decode"])]
+        self.assertEqual(names, ["prefill 64", "prefill 64 @ 320", "decode 1", "decode 3", "decode 1 @ 320", "decode 3 @ 320"])
+        rows = dict(zip(names, (*found["prefill"], *found["decode"])))
+        config = json.loads((ROOT / "launch/demo/config.json").read_text())
+        text = config.get("text_config", config)
+        layers = sum(kind == "full_attention" for kind in text["layer_types"])
+        key_and_value = 2 * text["num_key_value_heads"] * text["head_dim"] * (2 if found["dtype"] == "bf16" else 4) * layers
+        products = 4 * text["num_attention_heads"] * text["head_dim"] * layers
+        flops = {name: row["flops_per_token"] for name, row in rows.items()}
+        for plain, deep in (("prefill 64", "prefill 64 @ 320"), ("decode 1", "decode 1 @ 320"), ("decode 3", "decode 3 @ 320")):
+            self.assertAlmostEqual(flops[deep] - flops[plain], 320 * products, delta=1)
+        # A prompt reads its context once for all its tokens. The experts that a step reads are those that its tokens ask for.
+        experts = 3 * text["hidden_size"] * text["moe_intermediate_size"] * (2 if found["dtype"] == "bf16" else 4)
+        difference = rows["prefill 64 @ 320"]["bytes_per_token"] - rows["prefill 64"]["bytes_per_token"]
+        whole = (64 * difference - 320 * key_and_value) / experts
+        self.assertAlmostEqual(whole, round(whole), places=3)
+        for row in rows.values():
+            self.assertEqual(len(row["tokens_per_s"]["samples"]), 4)
+            self.assertEqual(sorted(row["tokens_per_s"]["samples"])[-1], row["tokens_per_s"]["max"])
+            self.assertGreaterEqual(row["warm_up"]["runs"], 1)
 
     def test_what_recording_costs_is_told_of_each_row(self):
         found = json.loads(run(*BENCH, "-p", "16", "-b", "2", "--recording-cost", "3", "--json", launcher=MPIRUN))

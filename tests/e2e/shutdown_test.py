@@ -106,7 +106,7 @@ class PreparedDrainTest(ferry_job.JobTest):
 
     def test_they_are_finished(self):
         job = self.start("--picture-tokens", "64", ranks=1)
-        call = self.open_call(job, 8, side=4000)
+        call = self.open_call(job, 8, side=2000)
         job.terminate()
         self.end_drain(job, call)
         self.assertIsNone(call.error)

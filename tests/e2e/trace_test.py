@@ -116,7 +116,7 @@ class BenchTest(Folder):
         self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, set(range(ranks)))
 
     def test_every_window_message_request_and_arrow_adds_up(self):
-        for arguments in (("mpi",), ("gloo",), ("gloo", "--micro-batch", "32", "--combine", "fast")):
+        for arguments in (("mpi",), ("gloo", "--micro-batch", "32", "--combine", "fast")):
             with self.subTest(arguments):
                 capture = self.capture("--transport", *arguments)
                 self.check_windows(capture, 4)
@@ -388,7 +388,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         job = self.serve("--max-seqs", "1", *pace(1), ranks=2)
         folder = self.folder / "starved"
         self.post("/start_profile", {"output_dir": str(folder)})
-        calls = [OpenCall(job, endless_request(seed=i, max_tokens=60)) for i in range(6)]
+        calls = [OpenCall(job, endless_request(seed=i, max_tokens=20)) for i in range(6)]
         for call in calls:
             self.assertTrue(call.wait())
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)

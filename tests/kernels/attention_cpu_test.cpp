@@ -187,7 +187,7 @@ constexpr AttentionHeads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16}, {16, 
                                           {32, 1, 40, 32}, {5, 1, 32, 16}, {6, 2, 64, 16},   {14, 2, 32, 16}};
 
 TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
-  constexpr int64_t kTokens = 37;
+  constexpr int64_t kTokens = 19;
   for (const OpTable* table : available_unit_tables()) {
     for (const AttentionHeads heads : kSplitHeads) {
       for (const int64_t boundary : {kSplit, 2 * kSplit}) {
@@ -202,11 +202,10 @@ TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
           const Matrix together = scene.run(*table, 3, pieces, std::vector<std::size_t>(pieces.size(), 0));
           expect_same_bits(whole.view(), together.view(), what + " in pieces of " + std::to_string(piece));
           for (const SequenceSpan& span : pieces) {
-            for (const int num_threads : {1, 8}) {
-              const Matrix alone = scene.run(*table, num_threads, {span}, {0});
-              expect_same_bits(whole.view().rows_from(span.first_row, span.num_tokens),
-                               alone.view().rows_from(span.first_row, span.num_tokens), what + " a piece alone");
-            }
+            const int num_threads = span.first_row % 2 == 0 ? 1 : 8;
+            const Matrix alone = scene.run(*table, num_threads, {span}, {0});
+            expect_same_bits(whole.view().rows_from(span.first_row, span.num_tokens),
+                             alone.view().rows_from(span.first_row, span.num_tokens), what + " a piece alone");
           }
         }
       }
@@ -235,7 +234,7 @@ TEST(CpuAttention, ALongPastBesideShortOnesChangesNoBits) {
 TEST(CpuAttention, UnitsRoundWeightsAndNothingElse) {
   const std::vector<SequenceSpan> edges = {{0, 1, 0}, {1, 3, 120}, {4, 20, 250}, {24, 9, 2040}, {33, 33, 0}};
   for (const AttentionHeads heads : kSplitHeads) {
-    for (const float query_scale : {0.01f, 1.0f, 30.0f}) {
+    for (const float query_scale : {0.01f, 30.0f}) {
       const Scene scene(DType::kBF16, heads, edges, query_scale);
       const test::RoundedAttention expected = scene.rounded();
       for (const OpTable* table : available_unit_tables()) {
@@ -284,7 +283,7 @@ TEST(CpuAttention, SplitsEqualReference) {
 
 // 128 splits: the end of the longest context of Qwen3.5.
 TEST(CpuAttention, TheLastOf262144TokensEqualReferenceInAnyPieces) {
-  constexpr int64_t kTokens = 9, kPast = 262144 - kTokens;
+  constexpr int64_t kTokens = 5, kPast = 262144 - kTokens;
   const Scene scene(DType::kBF16, {4, 1, 32, 16}, {{0, kTokens, kPast}}, 8.0f);
   const Matrix expected = scene.run(ref::kOpTable, 1);
   for (const OpTable* table : vector_op_tables())
@@ -293,7 +292,7 @@ TEST(CpuAttention, TheLastOf262144TokensEqualReferenceInAnyPieces) {
   for (const OpTable* table : available_unit_tables()) EXPECT_EQ(scene.difference(rounded, scene.run(*table, 3)), "");
   for (const OpTable* table : attending_tables(DType::kBF16)) {
     const Matrix whole = scene.run(*table, 1);
-    for (const int64_t piece : {int64_t{1}, int64_t{4}, kTokens}) {
+    for (const int64_t piece : {int64_t{1}, int64_t{4}}) {
       std::vector<SequenceSpan> pieces;
       for (int64_t t = 0; t < kTokens; t += piece) pieces.push_back({t, std::min(piece, kTokens - t), kPast + t});
       const Matrix out = scene.run(*table, 8, pieces, std::vector<std::size_t>(pieces.size(), 0));

@@ -94,7 +94,7 @@ TEST(Spread, TwiceSpreadsTheOtherCopiesOverAllWorkers) {
 /// Any number of experts, extra slots and workers, any room.
 TEST(Spread, AnyDrawGivesASoundPlacement) {
   Draws draws(1);
-  for (int draw = 0; draw < 4000; ++draw) {
+  for (int draw = 0; draw < 1500; ++draw) {
     SCOPED_TRACE(draw);
     const int64_t num_experts = draws.between(1, draw % 50 == 0 ? 300 : 40),
                   num_workers = draws.between(1, draw % 10 == 0 ? 64 : 9);
@@ -120,7 +120,7 @@ TEST(Spread, AnyDrawGivesASoundPlacement) {
 TEST(Spread, CostIsBoundedByTheMeanAndTheLargestExpert) {
   Draws draws(2);
   int num_better = 0, num_worse = 0;
-  for (int draw = 0; draw < 1000; ++draw) {
+  for (int draw = 0; draw < 400; ++draw) {
     SCOPED_TRACE(draw);
     const int64_t num_workers = draws.between(1, 12), num_experts = num_workers * draws.between(1, 12);
     const std::vector<double> cost = draws.costs(num_experts);
@@ -137,8 +137,8 @@ TEST(Spread, CostIsBoundedByTheMeanAndTheLargestExpert) {
     num_better += placement_cost(full, cost, tight) < contiguous;
     num_worse += placement_cost(full, cost, tight) > contiguous * (1 + 1e-12);
   }
-  EXPECT_GE(num_better, 700);
-  EXPECT_LE(num_worse, 20);  // three slots a worker or less, where luck can beat the rule
+  EXPECT_GE(num_better, 280);
+  EXPECT_LE(num_worse, 8);  // three slots a worker or less, where luck can beat the rule
 }
 
 /// The least cost of any placement with one copy each.

@@ -104,7 +104,7 @@ TEST(Retention, SamplesOutliveAFloodOfAnomalies) {
 }
 
 TEST(Retention, TheSlowestOfAnHourStay) {
-  for (uint32_t seed = 0; seed < 10; ++seed) {
+  for (uint32_t seed = 0; seed < 4; ++seed) {
     std::mt19937 random(seed);
     Kept kept{.max_bytes = int64_t{4} << 20, .steps = {}};
     std::map<int64_t, double> slowest;  // by hour, of decode steps

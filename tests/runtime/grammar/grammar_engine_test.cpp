@@ -116,7 +116,7 @@ TEST_F(GrammarEngineTest, CallsOfTools) {
                                      ToolChoice{ToolChoice::Kind::kRequired, ""}, ToolChoice{ToolChoice::Kind::kAuto, ""}}) {
       const auto spec = tools_grammar(tools, choice, /*parallel_calls=*/false, markers);
       ASSERT_TRUE(spec);
-      for (int round = 0; round < 6; ++round) {
+      for (int round = 0; round < 2; ++round) {
         const auto grammar = grammars.make(*spec, false);
         const Walk result = random_walk(*grammar, *tokenizer, random_, 40);
         SCOPED_TRACE(result.text);

@@ -699,7 +699,7 @@ class Stream {
 
 TEST(SchedulerProperties, HoldForRandomStreams) {
   Rarities rarities;
-  for (uint32_t seed = 1; seed <= 2400; ++seed) {
+  for (uint32_t seed = 1; seed <= 800; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Stream stream(seed, rarities);
     stream.run();

@@ -222,7 +222,7 @@ TEST(ReplyParser, MutatedTranscriptsAreTakenApart) {
       const Ids ids = tokenizer->encode(transcript.text);
       all.insert(all.end(), ids.begin(), ids.end());
     }
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 1000; ++round) {
       const Transcript& transcript = transcripts()[random() % transcripts().size()];
       const Reply reply(*tokenizer, mutated(tokenizer->encode(transcript.text), all, random));
       SCOPED_TRACE(reply.text);
