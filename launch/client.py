@@ -3,7 +3,7 @@
 
 Usage: client.py QUESTION [HOST:PORT] [PICTURE…]      (default 127.0.0.1:50051; no TLS, no API key)
 
-Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs are made from proto/ on the fly.
+Needs grpcio and grpcio-tools, which launch/setup.sh installs in .venv. The stubs are made from proto/ on the fly.
 """
 
 import importlib
@@ -16,7 +16,7 @@ try:
     import grpc
     from grpc_tools import protoc
 except ImportError as missing:
-    sys.exit(f"client.py: {missing}; run it with .venv/bin/python, which launch/setup.sh makes")
+    sys.exit(f"client.py: {missing}; run launch/setup.sh --no-build once, and then this with .venv/bin/python")
 
 PROTO = pathlib.Path(__file__).resolve().parents[1] / "proto"
 

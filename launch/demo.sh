@@ -12,15 +12,17 @@ cd "$(dirname "$0")/.."
 
 ferry=build/release/launch/ferry
 
-# build_ferry [CMAKE OPTION...]: the program alone, without tests.
+# build_ferry [CMAKE OPTION...]: the program alone. A build folder that has tests keeps them.
+tests=OFF
+if grep -qs '^FERRY_BUILD_TESTS:BOOL=ON' build/release/CMakeCache.txt; then tests=ON; fi
 build_ferry() {
-  cmake --preset release -DFERRY_BUILD_TESTS=OFF "$@" >/dev/null
+  cmake --preset release -DFERRY_BUILD_TESTS="$tests" "$@" >/dev/null
   cmake --build --preset release -j 2 --target ferry
 }
 
 # The answers need neither structured output nor the Vulkan backend. Where their compilers are not there yet, those come afterwards.
 later=()
-ls .tools/xgrammar-*/lib/libxgrammar.a .tools/libslang-glslang-*.so >/dev/null 2>&1 || later=(-DFERRY_GRAMMAR=off -DFERRY_VULKAN=off)
+launch/setup.sh --check --for program || later=(-DFERRY_GRAMMAR=off -DFERRY_VULKAN=off)
 
 launch/setup.sh --no-build --for answers
 echo "demo: building ferry in build/release"
@@ -41,5 +43,9 @@ if [ ${#later[@]} -gt 0 ]; then
   echo "demo: adding structured output and the Vulkan backend to $ferry; it can be used meanwhile"
   launch/setup.sh --no-build --for program
   build_ferry
-  echo "demo: $ferry is complete"
+  if launch/setup.sh --check --for program; then
+    echo "demo: $ferry is complete"
+  else
+    echo "demo: $ferry lacks what could not be fetched; run this again with access to PyPI" >&2
+  fi
 fi

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Makes a Debian 12 machine ready and builds Ferry. May be run again at any time; does only what is missing.
 #
-#   launch/setup.sh [--no-build] [--for answers|program|tests] [PRESET...]      presets: release (default), debug, asan, tsan
+#   launch/setup.sh [--no-build | --check] [--for answers|program|tests] [PRESET...]   presets: release (default), debug, asan, tsan
 #
+#   --no-build      installs what is missing and builds nothing
+#   --check         does nothing; the exit code is 0 if everything is there, else 1
 #   --for answers   installs what it takes to build `ferry` and to get answers from it
 #   --for program   also fetches the compiler of grammars (structured output) and that of shaders (the Vulkan backend)
 #   --for tests     also installs what the tests need: clang, GoogleTest, a Vulkan device in software, Python packages (default)
 #
-# Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone. Without access to
-# PyPI they are left out and those tests are skipped. The compilers of shaders and of grammars in .tools are PyPI's too. Without them
+# Needs root or sudo only if packages are missing. The Python packages in .venv serve launch/client.py and the end-to-end tests.
+# Without access to PyPI they are left out and those tests are skipped. The compilers of shaders and of grammars in .tools are PyPI's too. Without them
 # the Vulkan backend or structured output is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +29,7 @@ while [ $# -gt 0 ]; do
       exit 0
       ;;
     --no-build) build=no ;;
+    --check) build=check ;;
     --for)
       purpose="${2:-}"
       case "$purpose" in
@@ -66,6 +69,16 @@ for package in "${packages[@]}"; do
   state="$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)"
   [ "$state" = installed ] || missing+=("$package")
 done
+
+shader_compiler=.tools/libslang-glslang-2026.12.so
+grammar=xgrammar-0.2.8
+if [ "$build" = check ]; then
+  [ ${#missing[@]} = 0 ] || exit 1
+  [ "$purpose" = answers ] || [ -f "$shader_compiler" -a -f ".tools/$grammar/lib/libxgrammar.a" ] || exit 1
+  [ "$purpose" != tests ] || cmp -s tests/e2e/requirements.txt .venv/installed.txt || exit 1
+  exit 0
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
   echo "setup: installing ${missing[*]}"
   as_root=()
@@ -100,10 +113,8 @@ install_test_packages() {
   fi
 }
 
-shader_compiler=libslang-glslang-2026.12.so
-
 fetch_shader_compiler() {
-  if [ -f ".tools/$shader_compiler" ]; then
+  if [ -f "$shader_compiler" ]; then
     echo "setup: the shader compiler is there"
     return
   fi
@@ -113,15 +124,13 @@ fetch_shader_compiler() {
   if .venv/bin/pip download -qq --disable-pip-version-check --retries 2 --timeout 20 --no-deps --require-hashes \
     --only-binary=:all: --python-version 3.11 -d .tools/download -r kernels/vulkan/requirements.txt \
     && .venv/bin/python -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(sys.argv[2], sys.argv[3])' \
-      .tools/download/slangpy-*.whl "slangpy/$shader_compiler" .tools/download; then
-    mv ".tools/download/slangpy/$shader_compiler" .tools/
+      .tools/download/slangpy-*.whl "slangpy/$(basename "$shader_compiler")" .tools/download; then
+    mv ".tools/download/slangpy/$(basename "$shader_compiler")" .tools/
   else
     echo "setup: no access to PyPI? Vulkan shaders cannot be compiled; FERRY_VULKAN stays off" >&2
   fi
   rm -rf .tools/download
 }
-
-grammar=xgrammar-0.2.8
 
 # Built once for all presets, quickly rather than well: a mask takes some microseconds either way.
 build_grammar_compiler() {
@@ -163,7 +172,12 @@ fi
 if [ "$build" = yes ]; then
   for preset in "${presets[@]}"; do
     echo "setup: building preset $preset in build/$preset"
-    cmake --preset "$preset" >"/dev/null"
-    cmake --build --preset "$preset" -j 2
+    if [ "$purpose" = tests ]; then
+      cmake --preset "$preset" >/dev/null
+      cmake --build --preset "$preset" -j 2
+    else  # the tests need packages that were not installed
+      cmake --preset "$preset" -DFERRY_BUILD_TESTS=OFF >/dev/null
+      cmake --build --preset "$preset" -j 2 --target ferry
+    fi
   done
 fi

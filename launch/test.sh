@@ -29,6 +29,10 @@ case "${1:-}" in
     exit 2
     ;;
 esac
+if [ $# -gt 1 ]; then
+  echo "test: $# options; allowed: one of --all and --host" >&2
+  exit 2
+fi
 cd "$(dirname "$0")/.." || exit 1
 
 launch/setup.sh --no-build || exit 1
@@ -91,7 +95,6 @@ run_tests() {
   skipped="$(sed -n '/The following tests did not run/,/^$/p' "$logs/$preset-ctest.log" | grep -c Skipped || true)"
   [ "$skipped" = 0 ] || summary+=("  $skipped tests skipped")
   slowest "$preset"
-  built=0
 }
 
 every_file_is_formatted() {
@@ -111,6 +114,10 @@ case "$mode" in
   gate) gate ;;
   all)
     gate
+    mv "$logs"/release-build.log "$logs"/gate-build.log
+    mv "$logs"/release-ctest.log "$logs"/gate-ctest.log
+    echo "test: the other tests of the release build; the gate's logs of release are $logs/gate-*.log"
+    export FERRY_CLIENTS=all FERRY_SLURM=1  # also clients with large packages, and Slurm in a copy of this system
     build release all && run_tests release -LE '^(gate|host)$'
     part fuzz launch/fuzz.sh 4
     ;;
