@@ -19,14 +19,26 @@ struct Sight {
   std::string reason;  // what it says, or why there was none
 };
 
+}  // namespace
+
 /// One GET /health.
-class Look final : public ExchangeHearer {
+class HealthLook final : public ExchangeHearer {
  public:
-  /// Returns the answer, or nothing if `clock` reads `deadline` first.
+  /// Returns the answer, or nothing if `clock` reads `deadline` or give_up() is called first.
   std::optional<Sight> wait(Clock& clock, Clock::Time deadline) {
     std::unique_lock lock(mutex_);
-    if (!clock.wait_until(lock, ended_, deadline, [this] { return has_ended_; })) return std::nullopt;
+    clock.wait_until(lock, ended_, deadline, [this] { return has_ended_ || is_given_up_; });
+    if (!has_ended_) return std::nullopt;
     return sight_;
+  }
+  void give_up() {
+    const std::scoped_lock lock(mutex_);
+    is_given_up_ = true;
+    ended_.notify_all();
+  }
+  bool is_given_up() {
+    const std::scoped_lock lock(mutex_);
+    return is_given_up_;
   }
 
   void on_head(HttpAnswerHead head) override { sight_.status = head.status; }
@@ -45,10 +57,8 @@ class Look final : public ExchangeHearer {
   Sight sight_;  // of the client's thread until it has ended
   std::mutex mutex_;
   std::condition_variable ended_;
-  bool has_ended_ = false;  // guarded by the mutex
+  bool has_ended_ = false, is_given_up_ = false;  // guarded by the mutex
 };
-
-}  // namespace
 
 CoordinatorProbe::CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, const FrontMark& mark, ProbeTimes times,
                                    std::function<void()> on_look, Clock& clock)
@@ -69,6 +79,7 @@ CoordinatorProbe::~CoordinatorProbe() {
   {
     const std::scoped_lock lock(mutex_);
     is_leaving_ = true;
+    for (const auto& [exchange, look] : looks_) look->give_up();
   }
   changed_.notify_all();
   thread_.join();
@@ -94,18 +105,30 @@ void CoordinatorProbe::run() {
   }
 }
 
-void CoordinatorProbe::look() {
-  std::vector<std::pair<std::shared_ptr<HttpExchange>, std::shared_ptr<Look>>> looks;
+/// Looks that are given up at once if this leaves.
+CoordinatorProbe::Looks CoordinatorProbe::begin_looks() {
+  Looks looks;
   for (std::size_t i = 0; i < pool_.size(); ++i) {
-    const auto look = std::make_shared<Look>();
+    const auto look = std::make_shared<HealthLook>();
     HttpQuestion question{.address = pool_.address(i).http, .path = "/health", .headers = {{FrontMark::kName, mark_.value()}}};
     looks.emplace_back(client_.start(std::move(question), look), look);
   }
+  const std::scoped_lock lock(mutex_);
+  looks_ = looks;
+  if (is_leaving_) {
+    for (const auto& [exchange, look] : looks) look->give_up();
+  }
+  return looks;
+}
+
+void CoordinatorProbe::look() {
+  const Looks looks = begin_looks();
   const Clock::Time deadline = clock_.now() + times_.deadline;
   for (std::size_t i = 0; i < looks.size(); ++i) {
-    auto& [exchange, look] = looks[i];
+    const auto& [exchange, look] = looks[i];
     const std::optional<Sight> seen = look->wait(clock_, deadline);
     if (!seen) exchange->cancel();
+    if (look->is_given_up()) continue;
     const Sight sight = seen.value_or(Sight{.status = 0, .reason = "it did not answer in time"});
     const Clock::Time now = clock_.now();
     if (sight.status != 0) last_answers_[i] = now;

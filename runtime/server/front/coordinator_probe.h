@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -15,6 +16,8 @@
 namespace ferry {
 
 class HttpClient;
+class HealthLook;
+class HttpExchange;
 
 struct ProbeTimes {
   std::chrono::milliseconds period{1000};       // between looks; sooner where there is reason to (CoordinatorPool)
@@ -35,8 +38,10 @@ class CoordinatorProbe {
   CoordinatorProbe& operator=(const CoordinatorProbe&) = delete;
 
  private:
+  using Looks = std::vector<std::pair<std::shared_ptr<HttpExchange>, std::shared_ptr<HealthLook>>>;
   void run();
   void look();
+  Looks begin_looks();
   void hurry();
 
   CoordinatorPool& pool_;
@@ -49,6 +54,7 @@ class CoordinatorProbe {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_hurried_ = false, is_leaving_ = false;  // guarded by the mutex
+  Looks looks_;                                   // that are under way; guarded by the mutex
   std::thread thread_;
 };
 

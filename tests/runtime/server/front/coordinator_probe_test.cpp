@@ -18,7 +18,6 @@ using std::chrono::seconds;
 /// One coordinator, a pool that knows it, and looks at the clock that the test moves.
 class CoordinatorProbeTest : public ::testing::Test {
  protected:
-  ~CoordinatorProbeTest() override { coordinator_.stop(); }  // ends a look that is under way
   void start() {
     const ProbeTimes times{.period = seconds(10), .deadline = seconds(2), .lost_after = seconds(60)};
     probe_.emplace(
@@ -92,6 +91,15 @@ TEST_F(CoordinatorProbeTest, WhoeverDoesNotAnswerInTimeIsDown) {
   clock_.advance(seconds(2));
   wait_for_state(CoordinatorState::kDown);
   EXPECT_EQ(seen().reason, "it did not answer in time");
+}
+
+TEST_F(CoordinatorProbeTest, EndsInTheMiddleOfALook) {
+  start();
+  coordinator_.set_health(0);
+  pass_pause();
+  wait_for_questions(2);
+  probe_.reset();  // the clock stands still, and nobody answers
+  EXPECT_EQ(seen().state, CoordinatorState::kServing) << "no look has told otherwise";
 }
 
 TEST_F(CoordinatorProbeTest, NobodyListeningIsDownAtOnce) {
