@@ -9,6 +9,7 @@
 #include "launch/commands.h"
 #include "launch/output.h"
 #include "runtime/base/error.h"
+#include "runtime/base/patience.h"
 #include "runtime/elastic/joining_worker.h"
 #include "runtime/expert_worker.h"
 #include "runtime/rank_setup.h"
@@ -188,6 +189,7 @@ int main(int argc, char** argv) {
   ferry::prepare_output();
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
   if (parsed.options) {
+    ferry::set_patience(parsed.options->patience);
     return has_job(parsed.options->command) ? run(*parsed.options) : run_without_job(*parsed.options);
   }
   if (parsed.exit_code == 0) return print(parsed.message);

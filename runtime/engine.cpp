@@ -11,6 +11,7 @@
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/base/patience.h"
 #include "runtime/checkpoint/fingerprint.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
@@ -29,6 +30,14 @@ constexpr int64_t kFewLogitRows =
     16;  // lm_head's weights are read once for so many rows of a prompt, also where few sequences run
 constexpr std::chrono::milliseconds kFileSlice{20};    // for which the engine waits for a file before it looks for news
 constexpr const char* kMessageStart = "<|im_start|>";  // of ChatML, which all templates are that Ferry renders
+
+/// When a worker is suspected of whose experts nobody else has any, or that has never answered.
+RemoteTokenDispatcher::Patience patience_with_workers() {
+  RemoteTokenDispatcher::Patience usual;
+  usual.at_least_alone = patient(usual.at_least_alone);
+  usual.at_first = patient(usual.at_first);
+  return usual;
+}
 
 /// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
 void name_token_budget(const EngineOptions& options, const std::function<void()>& allocate) {
@@ -327,7 +336,8 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                      .dtype = dtype_,
                                      .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
-                                     .timeout = to_milliseconds(options.peer_timeout_s)},
+                                     .timeout = to_milliseconds(options.peer_timeout_s),
+                                     .patience = patience_with_workers()},
       [this](const WorkerChange& change) { note_change(change); });
   remote_ = remote.get();
   dispatcher_ = std::move(remote);

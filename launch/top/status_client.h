@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/patience.h"
+
 namespace ferry {
 
 struct TopOptions;
@@ -30,8 +32,8 @@ struct StatusAnswer {
 
 /// How long a question may take.
 struct StatusTimes {
-  std::chrono::milliseconds answer{5000};   // in all
-  std::chrono::milliseconds connect{3000};  // of which, until a connection stands
+  std::chrono::milliseconds answer = patient(std::chrono::seconds(5));   // in all
+  std::chrono::milliseconds connect = patient(std::chrono::seconds(3));  // of which, until a connection stands
 };
 
 /// Asks a server for its status over HTTP, one question at a time, without a thread. One thread uses it.

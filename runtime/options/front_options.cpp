@@ -82,9 +82,6 @@ void add_front_options(CLI::App& app, FrontOptions& options) {
       "HOST:PORT to serve gRPC on, or off, as it is where no --coordinator names a gRPC port; default 127.0.0.1:50051");
   app.add_option("--drain-timeout", options.drain_timeout_s, "seconds that open calls get after SIGTERM; default 30")
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
-  app.add_option("--look-timeout", options.look_timeout_s,
-                 "seconds for a coordinator to answer a look at its health, behind which it is down; default 1")
-      ->check(number_in(0.001, 86400.0, "0.001 to 86400 seconds"));
   app.add_option("--lost-after", options.lost_after_s,
                  "seconds without an answer to a look at its health until a coordinator's open calls are given up; default 10")
       ->check(number_in(1.0, 86400.0, "1 to 86400 seconds"));

@@ -27,7 +27,6 @@ struct FrontOptions {
   std::string http_address = "127.0.0.1:8000";   // "off": no HTTP
   std::string grpc_address = "127.0.0.1:50051";  // "off": no gRPC; so it is if no coordinator has an address for it
   double drain_timeout_s = 30;                   // for open calls to end when the front is stopped
-  double look_timeout_s = 1;                     // for a coordinator to answer a look at its health
   double lost_after_s = 10;                      // without an answer, until a coordinator's open calls are given up
   AccessOptions access;
   ServerLimits limits;  // those that begin with http_ or grpc_

@@ -44,6 +44,7 @@ enum class Command {
 
 struct Options {
   Command command = Command::kGenerate;
+  int patience = 1;  // how many times as long as usual the process waits where no option says how long (set_patience)
   EngineOptions engine;
   GenerateOptions generate;
   ServeOptions serve;

@@ -16,7 +16,7 @@ from ferry_job import CALL_SECONDS, FERRY, LIMIT_SECONDS, OpenCall, endless_requ
 from sockets import keep_port, own_host
 
 SERVE = ("--max-seqs", "8", "--speculate", "0", *pace(1))
-PATIENT = ("--look-timeout", "600", "--lost-after", "600", "--drain-timeout", "600")  # a coordinator that stood still is not down
+PATIENT = ("--lost-after", "600", "--drain-timeout", "600")  # a coordinator that stood still is not down
 ENDLESS = 8000  # tokens: minutes at that pace
 COMPARED = 200  # tokens
 QUESTION = "What does river mean?"

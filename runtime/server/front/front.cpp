@@ -64,9 +64,8 @@ class Front::Impl {
         access_(access),
         pool_(checked_coordinators(options)) {
     check_tls(access_);
-    const ProbeTimes probe_times{.period = times.probe_period,
-                                 .deadline = milliseconds_of(options.look_timeout_s),
-                                 .lost_after = milliseconds_of(options.lost_after_s)};
+    const ProbeTimes probe_times{
+        .period = times.probe_period, .deadline = times.look, .lost_after = milliseconds_of(options.lost_after_s)};
     probe_.emplace(
         pool_, client_, mark_, probe_times, [this] { tell_health(); }, clock);
     if (wants_grpc(options)) {

@@ -30,8 +30,8 @@ TEST(ExitGuardDeathTest, EndsAProcessThatIsStuck) {
     std::this_thread::sleep_for(hours(1));
   };
   EXPECT_EXIT(stuck(), testing::ExitedWithCode(EXIT_FAILURE), "ferry: rank 3 is gone");
-  EXPECT_EXIT(exit_now(7), testing::ExitedWithCode(7), "");
-  EXPECT_EXIT(exit_now(7, "why"), testing::ExitedWithCode(7), "why");
+  EXPECT_EXIT(exit_now(7, "", hours(1)), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(exit_now(7, "why", hours(1)), testing::ExitedWithCode(7), "why");
 }
 
 /// Keeps stdout, as a write to a pipe does that nobody reads. Once `other` waits for it, the alarm that is set rings at once.

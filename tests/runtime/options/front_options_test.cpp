@@ -22,29 +22,18 @@ TEST(FrontOptions, NeedCoordinatorsAlone) {
   EXPECT_EQ(front.http_address, "127.0.0.1:8000");
   EXPECT_EQ(front.grpc_address, "127.0.0.1:50051");
   EXPECT_EQ(front.drain_timeout_s, 30);
-  EXPECT_EQ(front.look_timeout_s, 1);
   EXPECT_EQ(front.lost_after_s, 10);
 }
 
 TEST(FrontOptions, HaveThoseOfThePorts) {
-  const FrontOptions front = accept({"front",   "--coordinator",
-                                     "a:1,a:2", "--http",
-                                     "off",     "--grpc",
-                                     "h:0",     "--drain-timeout",
-                                     "0.5",     "--lost-after",
-                                     "3",       "--look-timeout",
-                                     "2.5",     "--api-key-file",
-                                     "k",       "--tls-cert",
-                                     "c",       "--tls-key",
-                                     "p",       "--allowed-host",
-                                     "front",   "--http-body-bytes",
-                                     "2MiB",    "--grpc-streams",
-                                     "7"})
+  const FrontOptions front = accept({"front", "--coordinator",     "a:1,a:2", "--http",         "off", "--grpc",
+                                     "h:0",   "--drain-timeout",   "0.5",     "--lost-after",   "3",   "--api-key-file",
+                                     "k",     "--tls-cert",        "c",       "--tls-key",      "p",   "--allowed-host",
+                                     "front", "--http-body-bytes", "2MiB",    "--grpc-streams", "7"})
                                  .front;
   EXPECT_EQ(front.http_address, "off");
   EXPECT_EQ(front.grpc_address, "h:0");
   EXPECT_EQ(front.drain_timeout_s, 0.5);
-  EXPECT_EQ(front.look_timeout_s, 2.5);
   EXPECT_EQ(front.lost_after_s, 3);
   EXPECT_EQ(front.access.api_key_file, "k");
   EXPECT_EQ(front.access.tls_cert, "c");
@@ -62,7 +51,6 @@ TEST(FrontOptions, RefuseWhatMakesNoSense) {
   refuse({"front", "--coordinator", "a:1", "--http", "off", "--grpc", "off"}, {"--http", "--grpc", "one of them"});
   refuse({"front", "--coordinator", "a:1", "--http", "off"}, {"--http: off", "no --coordinator has a gRPC port"});
   refuse({"front", "--coordinator", "a:1", "--drain-timeout", "-1"}, {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
-  refuse({"front", "--coordinator", "a:1", "--look-timeout", "0"}, {"--look-timeout", "'0'", "0.001 to 86400 seconds"});
   refuse({"front", "--coordinator", "a:1", "--lost-after", "0"}, {"--lost-after", "'0'", "1 to 86400 seconds"});
   refuse({"front", "--coordinator", "a:1", "--tls-key", "p"}, {"--tls-key", "--tls-cert", "both or neither"});
   refuse({"front", "--coordinator", "a:1", "--model", "m"}, {"--model"});

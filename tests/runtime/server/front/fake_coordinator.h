@@ -70,22 +70,10 @@ class FakeCoordinator {
   std::optional<HttpServer> server_;
 };
 
-/// Stops a coordinator at the end of its scope, so that whoever waits for its answers hears that none will come.
-class StopAtEnd {
- public:
-  explicit StopAtEnd(FakeCoordinator& coordinator) : coordinator_(coordinator) {}
-  ~StopAtEnd() { coordinator_.stop(); }
-  StopAtEnd(const StopAtEnd&) = delete;
-  StopAtEnd& operator=(const StopAtEnd&) = delete;
-
- private:
-  FakeCoordinator& coordinator_;
-};
-
 /// A front whose clock the test moves, and which waits for coordinators for ever: nothing happens to it but what a test does.
-inline constexpr FrontTimes kPatientTimes{.grpc_connect = std::chrono::hours(1), .broadcast = std::chrono::hours(1)};
-inline constexpr double kPatientLook = 1e9;  // FrontOptions::look_timeout_s
-inline constexpr double kNeverLost = 1e9;    // FrontOptions::lost_after_s
+inline constexpr FrontTimes kPatientTimes{
+    .look = std::chrono::hours(100'000), .grpc_connect = std::chrono::hours(1), .broadcast = std::chrono::hours(1)};
+inline constexpr double kNeverLost = 1e9;  // FrontOptions::lost_after_s
 
 /// Lets a front look at its coordinators again and again until the condition is true.
 template <class Condition>

@@ -26,7 +26,6 @@ using grpc::StatusCode;
 using test::eventually_after_looks;
 using test::FakeEngineClient;
 using test::kNeverLost;
-using test::kPatientLook;
 using test::kPatientTimes;
 using test::last_event;
 using test::some_tokens;
@@ -52,7 +51,6 @@ struct FrontAndStub {
                                .http_address = "127.0.0.1:0",
                                .grpc_address = "127.0.0.1:0",
                                .drain_timeout_s = test::kNoLimitSeconds,
-                               .look_timeout_s = kPatientLook,
                                .lost_after_s = kNeverLost,
                                .access = {},
                                .limits = test::patient_limits(limits)};
@@ -344,7 +342,6 @@ TEST(GrpcProxy, ACallThatComesBackIsGivenToACoordinatorOrRefused) {
                        .http_address = "127.0.0.1:0",
                        .grpc_address = own.address(),
                        .drain_timeout_s = test::kNoLimitSeconds,
-                       .look_timeout_s = kPatientLook,
                        .lost_after_s = kNeverLost,
                        .access = {},
                        .limits = test::patient_limits()};

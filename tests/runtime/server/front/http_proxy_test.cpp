@@ -27,7 +27,6 @@ using test::eventually_after_looks;
 using test::FakeCoordinator;
 using test::kNeverLost;
 using test::kNoLimitSeconds;
-using test::kPatientLook;
 using test::kPatientTimes;
 using test::patient_limits;
 using test::RawClient;
@@ -37,7 +36,6 @@ struct FrontSetting {
   std::string address = "127.0.0.1:0";
   ServerLimits limits{};
   double drain_timeout_s = kNoLimitSeconds;
-  double look_timeout_s = kPatientLook;
   double lost_after_s = kNeverLost;
   FrontTimes times = kPatientTimes;
   Access access{};
@@ -48,7 +46,6 @@ class HttpProxy : public ::testing::Test {
   std::unique_ptr<Front> front_of(const std::vector<std::string>& coordinators, const FrontSetting& setting = {}) {
     FrontOptions options{.http_address = setting.address,
                          .drain_timeout_s = setting.drain_timeout_s,
-                         .look_timeout_s = setting.look_timeout_s,
                          .lost_after_s = setting.lost_after_s,
                          .access = {},
                          .limits = patient_limits(setting.limits)};
@@ -308,9 +305,8 @@ TEST_F(HttpProxy, ACallOfWhichNothingHasComeIsAskedElsewhere) {
 TEST_F(HttpProxy, ACoordinatorThatHangsIsGivenUp) {
   std::vector<HttpReply> open;
   FakeCoordinator hung([&](const HttpRequest&, HttpReply reply) { open.push_back(std::move(reply)); });
-  const auto front = front_of({hung.address()}, {.look_timeout_s = 1, .lost_after_s = 10, .times = {}});
+  const auto front = front_of({hung.address()}, {.lost_after_s = 10, .times = {}});
   auto answer = std::async(std::launch::async, [&] { return ask(*front, post("/v1/completions", "{}")); });
-  const test::StopAtEnd stop(hung);  // a look that is under way would wait as long as the clock stands still
   eventually([&] { return hung.num_requests() == 1; }, "the call at the coordinator");
   hung.set_health(0);
   eventually_after_looks(
