@@ -232,7 +232,8 @@ Roofs Bench::probe_roofs(double step_bytes) {
   }
   const std::string matmul = engine_.matmul().name();
   const MeasurementMemory measurement;
-  // Touching a gibibyte takes longer than the steps of a small model.
+  // Touching a gibibyte takes longer than the steps of a small model, so the stream is no larger than a step. Below 32 MiB the
+  // start of the threads would count.
   constexpr std::size_t kLeastStreamBytes = std::size_t{32} << 20;
   RoofProbe probe(engine_.pool(), std::clamp(static_cast<std::size_t>(step_bytes), kLeastStreamBytes, RoofProbe::kStreamBytes));
   return Roofs{probe.read_bytes_per_s(static_cast<std::size_t>(step_bytes)), probe.flops_per_s(engine_.dtype(), matmul),

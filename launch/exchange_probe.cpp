@@ -16,7 +16,7 @@
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
 constexpr int kOutTag = 1, kBackTag = 2;
@@ -73,12 +73,12 @@ class Echo {
       const std::size_t size = receive(link, in);
       if (size != in.size()) return;
       if (is_first && in != expected) return link.fail("a message came that was not sent");
-      link.wait(*link.isend(out, kBackTag), Clock::now() + kPatience);
+      link.wait(*link.isend(out, kBackTag), SteadyClock::now() + kPatience);
     }
   }
 
   static std::size_t receive(Link& link, std::span<std::byte> bytes) {
-    return link.wait(*link.irecv(bytes, kOutTag, Fit::kUpTo), Clock::now() + kPatience);
+    return link.wait(*link.irecv(bytes, kOutTag, Fit::kUpTo), SteadyClock::now() + kPatience);
   }
 
   const uint32_t number_;
@@ -120,12 +120,12 @@ class Exchanger {
     }
     constexpr int kLeast = 3;
     int num_rounds = 0;
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     double elapsed = 0;
     while (num_rounds < kLeast || elapsed < kSecondsOfPass) {
       exchange();
       ++num_rounds;
-      elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+      elapsed = std::chrono::duration<double>(SteadyClock::now() - start).count();
     }
     for (Peer& peer : peers_) send(*peer.link, std::as_bytes(std::span("", 1)));
     return elapsed / num_rounds;
@@ -133,7 +133,7 @@ class Exchanger {
 
  private:
   static void send(Link& link, std::span<const std::byte> bytes) {
-    link.wait(*link.isend(bytes, kOutTag), Clock::now() + kPatience);
+    link.wait(*link.isend(bytes, kOutTag), SteadyClock::now() + kPatience);
   }
 
   static void begin(Peer& peer, const Share& share, uint32_t number) {
@@ -159,10 +159,10 @@ class Exchanger {
       whose.push_back(w);
     }
     while (!awaited.empty()) {
-      const std::size_t which = hub_->wait_any(awaited, Clock::now() + kPatience);
+      const std::size_t which = hub_->wait_any(awaited, SteadyClock::now() + kPatience);
       const std::size_t w = whose[which];
-      peers_[w].link->wait(*receives[w], Clock::now() + kPatience);
-      peers_[w].link->wait(*sends[w], Clock::now() + kPatience);
+      peers_[w].link->wait(*receives[w], SteadyClock::now() + kPatience);
+      peers_[w].link->wait(*sends[w], SteadyClock::now() + kPatience);
       awaited.erase(awaited.begin() + static_cast<std::ptrdiff_t>(which));
       whose.erase(whose.begin() + static_cast<std::ptrdiff_t>(which));
     }

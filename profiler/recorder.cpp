@@ -466,7 +466,7 @@ void Recorder::run_drain(uint64_t number) {
     if (runs(number)) drain();
   }
   while (runs(number)) {
-    if (memory_.is_due()) {
+    if (memory_.is_due(std::chrono::steady_clock::now())) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
       counters_.read_machine(now_ticks());
     }

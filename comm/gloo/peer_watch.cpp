@@ -83,9 +83,9 @@ void PeerWatch::stop(Goodbye goodbye) {
 void PeerWatch::say_goodbye() {
   const auto limit = std::chrono::steady_clock::now() + goodbye_timeout_;
   for (const auto& peer : peers_) {
-    const auto message = context_->createUnboundBuffer(nullptr, 0);
-    if (!peer->begin_goodbye(*message)) continue;
     try {
+      const auto message = context_->createUnboundBuffer(nullptr, 0);
+      if (!peer->begin_goodbye(*message)) continue;
       message->send(peer->rank.value, kWatchSlot);
       const auto left = std::chrono::duration_cast<milliseconds>(limit - std::chrono::steady_clock::now());
       message->waitSend(nullptr, std::max(left, milliseconds(0)));

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 using std::chrono::microseconds;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // How a wait gives its core away: for a moment to whoever is ready to run, then by sleeping until a rank of this host rings.
 // What nobody rings for (other hosts) is looked for after an eighth of what was waited so far, so it is noticed at most an
@@ -63,7 +63,7 @@ struct MpiOp : PendingOp {
 };
 
 // How long to sleep at most after a wait that has lasted `waited`.
-microseconds sleep_limit(Clock::duration waited) {
+microseconds sleep_limit(SteadyClock::duration waited) {
   return std::clamp(std::chrono::duration_cast<microseconds>(waited) / kSleepShare, kShortestSleep, kLongestSleep);
 }
 
@@ -99,7 +99,7 @@ class MpiGroup final : public Group {
     auto& op = dynamic_cast<MpiOp&>(pending);
     const HostDoorbell::Waiting waiting(doorbell_);
     doorbell_.ring(op.info.peer);  // it may sleep with a message for this rank under way
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     auto last_news = start;
     uint32_t rings = doorbell_.count();
     while (true) {
@@ -111,7 +111,7 @@ class MpiGroup final : public Group {
       }
       const bool is_moving = push_sends();
       const uint32_t count = doorbell_.count();
-      const auto now = Clock::now();
+      const auto now = SteadyClock::now();
       if (is_moving || count != rings) last_news = now;
       rings = count;
       if (now >= deadline) {

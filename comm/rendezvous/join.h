@@ -23,7 +23,7 @@ struct Joined {
   FileDescriptor socket{-1};  // connected; the next byte on it is the link's
 };
 
-constexpr std::chrono::milliseconds kJoinTryTime{5000};  // as long as a Rendezvous has patience
+constexpr std::chrono::milliseconds kJoinTryTime{5000};  // RendezvousPatience has the other side's
 
 /// Joins those who meet at `address` (HOST:PORT or unix:NAME; a Rendezvous listens there). `introduction` is what the newcomer
 /// says of itself, at most kMaxJoinBytes; `incarnation` tells it from one before it in the same place. Both ends must have the

@@ -28,7 +28,7 @@ class MemoryRecorder {
 
   /// Takes the memory for `max_samples`, one at least: throws std::bad_alloc if there is none.
   void begin(std::size_t max_samples);
-  bool is_due(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) const { return now >= due_; }
+  bool is_due(std::chrono::steady_clock::time_point now) const { return now >= due_; }
   void sample(const MemoryAccount& account, const TraceMemory& trace, uint64_t now);
   /// Hands over all.
   MemoryCapture end();

@@ -35,7 +35,7 @@ enum class PromptWork { kText, kMedia, kGrammar };
 struct GenerateContext {
   EngineClient& engine;
   const ServerLimits limits;
-  Clock& clock;  // of arrivals and deadlines
+  Clock& clock;  // of arrivals and deadlines: the coordinator's own
   Preparations preparations;
   TaskPool tokenizers;                          // of prompts that are text alone: what takes long keeps nobody else waiting
   TaskPool media_readers;                       // of those with pictures

@@ -27,8 +27,8 @@ class ProfileControl;
 /// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
 /// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
-/// Any thread may call any method. `engine`, `profile` and `clock` must outlive the server. The clock tells when a call's
-/// deadline has come while its prompt is made. gRPC itself has its own.
+/// Any thread may call any method. `engine`, `profile` and `clock` must outlive the server. `clock` is the coordinator's
+/// own: requests carry their arrival and deadline in its time. gRPC itself has its own.
 class GrpcServer {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and

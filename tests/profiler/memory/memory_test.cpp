@@ -140,7 +140,7 @@ TEST(MemorySamples, AccountForThisProcess) {
 TEST(MemoryRecorderTest, TakesSamplesUntilThereIsNoRoom) {
   MemoryRecorder recorder;
   recorder.begin(2);
-  EXPECT_TRUE(recorder.is_due()) << "at once";
+  EXPECT_TRUE(recorder.is_due(std::chrono::steady_clock::now())) << "at once";
   const MemoryAccount account;
   const auto before = std::chrono::steady_clock::now();
   for (uint64_t now = 1; now <= 5; ++now) recorder.sample(account, {}, now);
