@@ -282,7 +282,7 @@ class SetPlacementTest(ElasticTest):
         self.assertEqual(self.placement(job), before)
         worker = job.ranks()[2]
         os.kill(worker, signal.SIGSTOP)
-        self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: self.set(job, held[::-1], seconds=1))
+        self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: self.set(job, held[::-1], seconds=5))
         os.kill(worker, signal.SIGCONT)
         wait_for(lambda: "which is the one before" in job.log(), "the end of the move", job.log)
         self.assertEqual(self.held(job), held)

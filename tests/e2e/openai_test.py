@@ -43,7 +43,7 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.stdout.read()
-        code = self.process.wait(60)
+        code = self.process.wait()
         self.process.stdout.close()
         return code
 

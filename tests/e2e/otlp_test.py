@@ -69,15 +69,22 @@ class Collector:
                 pass
 
         self.exports = exports
+        self._seen = set()  # ids of spans: one that is not acknowledged in time is sent again
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def next_spans(self):
-        path, kind, body = self.exports.get(timeout=LIMIT_SECONDS)
-        assert (path, kind) == ("/v1/traces", "application/json"), (path, kind)
-        ((process, spans),) = read_export(body)
-        assert process["service.name"] == "my-ferry", process
+    def next_spans(self, count):
+        """So many that have not come before, in one message or in several."""
+        spans = []
+        while len(spans) < count:
+            path, kind, body = self.exports.get(timeout=LIMIT_SECONDS)
+            assert (path, kind) == ("/v1/traces", "application/json"), (path, kind)
+            ((process, exported),) = read_export(body)
+            assert process["service.name"] == "my-ferry", process
+            spans += [span for span in exported if span.span_id not in self._seen]
+            self._seen.update(span.span_id for span in exported)
+        assert len(spans) == count, [span.span_id for span in spans]
         return spans
 
     def close(self):
@@ -108,8 +115,7 @@ class OtlpTest(ferry_job.JobTest):
     def test_spans_go_on_with_their_callers_traces(self):
         job = self.serve(self.collector.url)
         self.complete(job, traceparent=f"00-{TRACE}-{PARENT}-01", tracestate="a=b")
-        spans = self.collector.next_spans()
-        self.assertEqual(len(spans), 2)
+        spans = self.collector.next_spans(2)
         for span in spans:
             self.assertEqual((span.trace_id, span.parent_span_id, span.trace_state), (TRACE, PARENT, "a=b"))
             self.assertEqual((span.name, span.kind), ("llm_request", SERVER))
@@ -125,13 +131,13 @@ class OtlpTest(ferry_job.JobTest):
         request = ferry_job.ids_request([443, 3808, 1132], max_tokens=5)
         request.request_id = "by-grpc"
         list(job.stub.Generate(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),), timeout=LIMIT_SECONDS))
-        [span] = self.collector.next_spans()
+        [span] = self.collector.next_spans(1)
         self.assertEqual((span.trace_id, span.parent_span_id), (TRACE, PARENT))
         self.assertEqual(span.values["gen_ai.request.id"], "by-grpc")
 
         self.complete(job, traceparent=f"00-{TRACE}-{PARENT}-00")  # not recorded by its caller
         self.complete(job)
-        spans = self.collector.next_spans()
+        spans = self.collector.next_spans(2)
         self.assertEqual([span.parent_span_id for span in spans], ["", ""])
         self.assertNotIn(TRACE, [span.trace_id for span in spans])
         self.assertEqual(job.stop(), 0)

@@ -19,7 +19,7 @@ import ferry_job
 import grpc
 from ferry.v1 import profile_pb2 as profile
 from ferry.v1 import profile_pb2_grpc
-from ferry_job import DEMO, FERRY, ROOT, LIMIT_SECONDS, OpenCall, endless_request, on_host, pace, wait_for
+from ferry_job import DEMO, FERRY, ROOT, LIMIT_SECONDS, OpenCall, endless_request, on_host, pace, pb, wait_for
 
 
 def ferry(*arguments, ranks=1):
@@ -385,10 +385,18 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertIn("lost_records", [finding["kind"] for finding in findings(folder)])
 
     def test_a_starved_queue_is_named(self):
+        """The worker stands still until all calls wait, so that they wait whatever the machine does."""
         job = self.serve("--max-seqs", "1", *pace(1), ranks=2)
         folder = self.folder / "starved"
         self.post("/start_profile", {"output_dir": str(folder)})
-        calls = [OpenCall(job, endless_request(seed=i, max_tokens=20)) for i in range(6)]
+        worker = job.ranks()[1]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            calls = [OpenCall(job, endless_request(seed=i, max_tokens=20)) for i in range(6)]
+            load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=LIMIT_SECONDS)
+            wait_for(lambda: load().running_requests + load().waiting_requests == len(calls), "all calls in progress", load)
+        finally:
+            os.kill(worker, signal.SIGCONT)
         for call in calls:
             self.assertTrue(call.wait())
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)

@@ -132,7 +132,7 @@ TEST(MtpGolden, FixturesDraftAsTheReference) {
 
 TEST(MtpGolden, FixturesDraftAsTheReferenceOnAVulkanDevice) {
   if (!test::has_vulkan_device()) GTEST_SKIP() << "no Vulkan device";
-  // What emulates a device takes seconds for each.
+  // An emulated device takes seconds for each of them.
   expect_drafts_of_fixture("fp8_qwen3_5_moe", 64, {DeviceChoice::Kind::kVulkan, std::nullopt});
   expect_drafts_of_fixture("gptq_qwen3_5_moe", 8, {DeviceChoice::Kind::kVulkan, std::nullopt});
 }

@@ -28,7 +28,7 @@ struct Size {
 
 /// What the CPU emulates takes a hundred times as long.
 Size size_on(DeviceChoice::Kind kind) {
-  if (kind == DeviceChoice::Kind::kVulkan) return {.requests = {0, 3}, .answer_tokens = 24, .num_blocks = 5};
+  if (kind == DeviceChoice::Kind::kVulkan) return {.requests = {0, 1}, .answer_tokens = 24, .num_blocks = 7};
   return {.requests = {0, 1, 2, 3}, .answer_tokens = 90, .num_blocks = 15};
 }
 

@@ -246,7 +246,7 @@ TEST_F(StackSamplerTest, NothingIsSampledBelowItsLevel) {
   EXPECT_EQ(recorder().stop().stacks, StackCapture{});
 }
 
-/// Each runs for some periods, of which the system may count the first late.
+/// Each runs until it was sampled.
 TEST_F(StackSamplerTest, ThreadsComeAndGoMeanwhile) {
   if (const std::string absent = StackSampler().finish().absent; !absent.empty()) GTEST_SKIP() << absent;
   recorder().start({.level = TraceLevel::kThreads});
@@ -255,7 +255,9 @@ TEST_F(StackSamplerTest, ThreadsComeAndGoMeanwhile) {
   for (int i = 0; i < kThreads; ++i) {
     std::thread([] {
       recorder().register_thread("short");
-      work_on_attention(after_running(10 * StackSampler::kPeriodNs));
+      const StackRing* ring = own_stack().slot->load();
+      ASSERT_NE(ring, nullptr);
+      work_on_attention(SampledAgain(*ring, kFew));
     }).join();
   }
   const StackCapture stacks = recorder().stop().stacks;

@@ -75,7 +75,7 @@ TEST(VulkanRehearsal, MakesEverythingReadyThatStepsNeed) {
   const vulkan::Pipelines& pipelines = device.backend.device().pipelines();
   device.backend.rehearse(device.stream, [&] { run_decoder_steps(model, device.stream); });
   const int64_t num_rehearsed = pipelines.num_made();
-  EXPECT_GT(num_rehearsed, 20);
+  EXPECT_GT(num_rehearsed, 10);
   EXPECT_EQ(device.stream.num_dispatches(), 0);
   const std::vector<test::StepLogits> logits = run_decoder_steps(model, device.stream);
   EXPECT_EQ(pipelines.num_made(), num_rehearsed);
