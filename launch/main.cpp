@@ -9,7 +9,7 @@
 #include "launch/commands.h"
 #include "launch/output.h"
 #include "runtime/base/error.h"
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/elastic/joining_worker.h"
 #include "runtime/expert_worker.h"
 #include "runtime/rank_setup.h"
@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   ferry::prepare_output();
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
   if (parsed.options) {
-    ferry::set_patience(parsed.options->patience);
+    ferry::set_timeout_factor(parsed.options->timeout_factor);
     return has_job(parsed.options->command) ? run(*parsed.options) : run_without_job(*parsed.options);
   }
   if (parsed.exit_code == 0) return print(parsed.message);

@@ -10,7 +10,7 @@
 #   - TERM, INT and HUP go to the coordinator alone, which drains and then ends its workers; a second signal ends everything,
 #     a third one at once;
 #   - the exit code is the coordinator's (mpirun itself reports 0 under --enable-recovery);
-#   - ranks that outlive the coordinator by 5 seconds (times FERRY_PATIENCE) are ended, also stopped ones, and the job ends if this script is killed;
+#   - ranks that outlive the coordinator by 5 seconds (times FERRY_TIMEOUT_FACTOR) are ended, also stopped ones, and the job ends if this script is killed;
 #     what killed jobs left in shared memory and in temporary folders is removed.
 set -euo pipefail
 
@@ -237,9 +237,9 @@ if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_RO
   "${options[@]}" "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
 mpirun_pid=$!
 
-patience="${FERRY_PATIENCE:-1}"
-[[ "$patience" =~ ^[1-9][0-9]{0,2}$ ]] || patience=1 # the ranks complain
-limit=$((50 * patience))
+factor="${FERRY_TIMEOUT_FACTOR:-1}"
+[[ "$factor" =~ ^[1-9][0-9]{0,2}$ ]] || factor=1 # the ranks complain
+limit=$((50 * factor))
 ticks=0 # of 0.1 s, since the coordinator's end
 while kill -0 "$mpirun_pid" 2>/dev/null; do
   sleep 0.1 &

@@ -15,7 +15,7 @@
 #include "profiler/recent_activity.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
@@ -274,11 +274,11 @@ int run_serve(const Options& given, Cluster& cluster) {
   state.end();
   if (asked_to_leave) drain(server, apis, coordinator, deadline);
   apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
-  apis.finish_answers(patient(kFailureGrace));
+  apis.finish_answers(scaled_timeout(kFailureGrace));
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});
   profile.leave();  // calls that wait for files would keep the servers from stopping
-  server.shutdown(patient(kFailureGrace));
+  server.shutdown(scaled_timeout(kFailureGrace));
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;
   return 0;

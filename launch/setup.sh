@@ -10,8 +10,8 @@
 #   --for tests     also installs what the tests need: clang, GoogleTest, a Vulkan device in software, Python packages (default)
 #
 # Needs root or sudo only if packages are missing. The Python packages in .venv serve launch/client.py and the end-to-end tests.
-# Without access to PyPI they are left out and those tests are skipped. The compilers of shaders and of grammars in .tools are PyPI's too. Without them
-# the Vulkan backend or structured output is left out.
+# Without access to PyPI they are left out and those tests are skipped. The compilers of shaders and of grammars in .tools are PyPI's
+# too. Without them the Vulkan backend or structured output is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -74,7 +74,9 @@ shader_compiler=.tools/libslang-glslang-2026.12.so
 grammar=xgrammar-0.2.8
 if [ "$build" = check ]; then
   [ ${#missing[@]} = 0 ] || exit 1
-  [ "$purpose" = answers ] || [ -f "$shader_compiler" -a -f ".tools/$grammar/lib/libxgrammar.a" ] || exit 1
+  if [ "$purpose" != answers ]; then
+    [ -f "$shader_compiler" ] && [ -f ".tools/$grammar/lib/libxgrammar.a" ] || exit 1
+  fi
   [ "$purpose" != tests ] || cmp -s tests/e2e/requirements.txt .venv/installed.txt || exit 1
   exit 0
 fi

@@ -11,7 +11,7 @@
 #include "comm/net_address.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/cluster/last_word.h"
 #include "runtime/elastic/door.h"
 #include "runtime/version.h"
@@ -37,7 +37,7 @@ const char* transport_name(TransportKind kind) {
 /// Waits a moment until all ranks are here, so that none takes one that leaves for a lost one.
 void leave_together(Group& group) {
   try {
-    group.barrier(group.now() + patient(kLeaveTimeout));
+    group.barrier(group.now() + scaled_timeout(kLeaveTimeout));
   } catch (const Error&) {  // one has left already, so all know
   }
 }
@@ -236,7 +236,7 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   group_->fail(lost, reason);
   const std::string who = "rank " + std::to_string(lost.value) + ": " + reason;
   if (!losses_.report(who)) return;
-  exit_guard_.end_within(patient(kExitTimeout),
+  exit_guard_.end_within(scaled_timeout(kExitTimeout),
                          "ferry: rank " + std::to_string(launched_.value) + " leaves without cleaning up: " + who);
 }
 

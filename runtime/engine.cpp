@@ -11,7 +11,7 @@
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/checkpoint/fingerprint.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
@@ -31,11 +31,11 @@ constexpr int64_t kFewLogitRows =
 constexpr std::chrono::milliseconds kFileSlice{20};    // for which the engine waits for a file before it looks for news
 constexpr const char* kMessageStart = "<|im_start|>";  // of ChatML, which all templates are that Ferry renders
 
-/// When a worker is suspected of whose experts nobody else has any, or that has never answered.
-RemoteTokenDispatcher::Patience patience_with_workers() {
+/// After how long a worker is suspected. The factor applies to one whose experts nobody else holds, or that has never answered.
+RemoteTokenDispatcher::Patience straggler_timeouts() {
   RemoteTokenDispatcher::Patience usual;
-  usual.at_least_alone = patient(usual.at_least_alone);
-  usual.at_first = patient(usual.at_first);
+  usual.at_least_alone = scaled_timeout(usual.at_least_alone);
+  usual.at_first = scaled_timeout(usual.at_first);
   return usual;
 }
 
@@ -337,7 +337,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                      .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
                                      .timeout = to_milliseconds(options.peer_timeout_s),
-                                     .patience = patience_with_workers()},
+                                     .patience = straggler_timeouts()},
       [this](const WorkerChange& change) { note_change(change); });
   remote_ = remote.get();
   dispatcher_ = std::move(remote);

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 
 namespace ferry {
 
@@ -32,8 +32,8 @@ struct StatusAnswer {
 
 /// How long a question may take.
 struct StatusTimes {
-  std::chrono::milliseconds answer = patient(std::chrono::seconds(5));   // in all
-  std::chrono::milliseconds connect = patient(std::chrono::seconds(3));  // of which, until a connection stands
+  std::chrono::milliseconds answer = scaled_timeout(std::chrono::seconds(5));   // in all
+  std::chrono::milliseconds connect = scaled_timeout(std::chrono::seconds(3));  // of which, until a connection stands
 };
 
 /// Asks a server for its status over HTTP, one question at a time, without a thread. One thread uses it.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <thread>
 
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 
 namespace ferry {
 
@@ -16,7 +16,8 @@ constexpr std::chrono::seconds kWriteOut{2};
 /// Ends the process past exit handlers and destructors, which could wait for a lost rank. `line` goes to stderr, if it is not
 /// empty, and what was printed is written out; where a thread is stuck in a write, which keeps its file locked, SIGALRM ends
 /// the process after `write_out` instead.
-[[noreturn]] void exit_now(int exit_code, std::string_view line = {}, std::chrono::seconds write_out = patient(kWriteOut));
+[[noreturn]] void exit_now(int exit_code, std::string_view line = {},
+                           std::chrono::seconds write_out = scaled_timeout(kWriteOut));
 
 /// Sees to it that a process which should end does end, whatever its other threads are stuck in. Any thread may call anything.
 class ExitGuard {

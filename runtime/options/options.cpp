@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "runtime/base/cache_folder.h"
-#include "runtime/base/patience.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/options/option_checks.h"
 #include "runtime/options/refusals.h"
 #include "runtime/options/scheduling_options.h"
@@ -115,7 +115,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
 
 /// What commands take from the environment.
 void read_environment(Options& o) {
-  o.patience = parse_patience(std::getenv("FERRY_PATIENCE")).value_or(1);
+  o.timeout_factor = parse_timeout_factor(std::getenv("FERRY_TIMEOUT_FACTOR")).value_or(1);
   const auto text_of = [](const char* name) {
     const char* const value = std::getenv(name);
     return value == nullptr ? std::string() : std::string(value);
@@ -134,8 +134,9 @@ void read_environment(Options& o) {
 
 /// What no single option can tell. Empty if all is well.
 std::string check_together(const Options& o) {
-  if (!parse_patience(std::getenv("FERRY_PATIENCE")))
-    return "FERRY_PATIENCE: " + complaint(std::getenv("FERRY_PATIENCE"), "1 to " + std::to_string(kMostPatience));
+  if (!parse_timeout_factor(std::getenv("FERRY_TIMEOUT_FACTOR")))
+    return "FERRY_TIMEOUT_FACTOR: " +
+           complaint(std::getenv("FERRY_TIMEOUT_FACTOR"), "1 to " + std::to_string(kMaxTimeoutFactor));
   std::string complaint = check_together(o.engine);
   if (!complaint.empty()) return complaint;
   switch (o.command) {

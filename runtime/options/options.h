@@ -44,7 +44,7 @@ enum class Command {
 
 struct Options {
   Command command = Command::kGenerate;
-  int patience = 1;  // how many times as long as usual the process waits where no option says how long (set_patience)
+  int timeout_factor = 1;  // of timeouts that have no option (set_timeout_factor)
   EngineOptions engine;
   GenerateOptions generate;
   ServeOptions serve;

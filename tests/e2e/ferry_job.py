@@ -30,8 +30,8 @@ START_SECONDS = LIMIT_SECONDS
 CALL_SECONDS = LIMIT_SECONDS
 ON_HOST = os.environ.get("FERRY_ON_HOST") == "1"  # run what needs real time or a quiet core, and nothing else
 SKIPPED = 77  # the exit code that ctest takes for "skipped"
-# Processes that a test starts wait so many times as long for each other as usual, where no option says how long.
-os.environ.setdefault("FERRY_PATIENCE", "20")
+# Timeouts of the processes that a test starts are so many times as long, where no option sets them.
+os.environ.setdefault("FERRY_TIMEOUT_FACTOR", "20")
 # Deadlines of a server that must not pass in a test, unless the test gives its own.
 PATIENT = {"--peer-timeout": "600", "--drain-timeout": "600"}
 

@@ -167,7 +167,7 @@ class LossTest(ferry_job.JobTest):
 
     def test_frozen_workers_are_named(self):
         """Workers that are there but silent: only the deadline of a step can tell, and nothing else has to come before it."""
-        with unittest.mock.patch.dict(os.environ, FERRY_PATIENCE="1"):  # mpirun.sh ends them when the coordinator has gone
+        with unittest.mock.patch.dict(os.environ, FERRY_TIMEOUT_FACTOR="1"):  # mpirun.sh ends them when the coordinator has gone
             jobs = [self.start("--peer-timeout", "2", ranks=3, transport=transport) for transport in TRANSPORTS]
         for job in jobs:
             for rank in (1, 2):

@@ -6,6 +6,8 @@
 #include <functional>
 #include <random>
 
+#include "tests/support/draws.h"
+
 namespace ferry {
 namespace {
 
@@ -46,6 +48,8 @@ struct MadeDay {
   const PhaseDrift& decode() const { return watch.drift()[static_cast<std::size_t>(Phase::kDecode)]; }
 };
 
+constexpr uint32_t kDays = test::draws(6U, 2U);
+
 int64_t four(int64_t) { return 4; }
 double usual(int64_t, int64_t rows) { return 0.002 * (3 + static_cast<double>(rows)); }
 
@@ -65,11 +69,11 @@ TEST(StepDrift, PlantedDriftIsNamedAndItsEndToo) {
 }
 
 TEST(StepDrift, NoiseIsNotNamed) {
-  for (uint32_t seed = 100; seed < 102; ++seed) EXPECT_FALSE(MadeDay(seed).run(600, four, usual)) << "seed " << seed;
+  for (uint32_t seed = 100; seed < 100 + kDays; ++seed) EXPECT_FALSE(MadeDay(seed).run(600, four, usual)) << "seed " << seed;
 }
 
 TEST(StepDrift, OtherLoadsAreNotNamed) {
-  for (uint32_t seed = 200; seed < 202; ++seed) {
+  for (uint32_t seed = 200; seed < 200 + kDays; ++seed) {
     MadeDay day(seed);
     const auto wavers = [&](int64_t) { return int64_t{1} << (day.random() % 6); };
     EXPECT_FALSE(day.run(400, wavers, usual)) << "seed " << seed;
@@ -83,7 +87,7 @@ TEST(StepDrift, OtherLoadsAreNotNamed) {
 }
 
 TEST(StepDrift, DriftUnderAWaveringLoadIsNamed) {
-  for (uint32_t seed = 300; seed < 302; ++seed) {
+  for (uint32_t seed = 300; seed < 300 + kDays; ++seed) {
     MadeDay day(seed);
     const auto wavers = [&](int64_t) { return int64_t{1} << (day.random() % 6); };
     EXPECT_FALSE(day.run(300, wavers, usual)) << "seed " << seed;
@@ -94,7 +98,7 @@ TEST(StepDrift, DriftUnderAWaveringLoadIsNamed) {
 }
 
 TEST(StepDrift, OneBadMinuteIsNotNamed) {
-  for (uint32_t seed = 400; seed < 402; ++seed) {
+  for (uint32_t seed = 400; seed < 400 + kDays; ++seed) {
     MadeDay day(seed);
     day.run(300, four, usual);
     day.run(301, four, [](int64_t m, int64_t rows) { return 3 * usual(m, rows); });

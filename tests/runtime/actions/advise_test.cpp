@@ -40,8 +40,8 @@ std::vector<Finding> advise(Capture capture) {
 }
 
 TEST(AdviseTest, AQuietRunGetsNoAdvice) {
-  for (const int32_t workers : {0, 1, 4}) {
-    for (const int64_t wiggle : {0, 30}) {
+  for (const int32_t workers : {0, 1, 2, 4}) {
+    for (int64_t wiggle = 0; wiggle <= 30; wiggle += 10) {
       KnownCapture run({.num_workers = workers, .link_us = 5, .wiggle_us = wiggle});
       for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
       const std::vector<Finding> findings = advise(run.take());

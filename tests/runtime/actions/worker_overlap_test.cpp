@@ -65,8 +65,8 @@ TEST(WorkerOverlapTest, WhoHasLittleToDoIsNotTakenToBeSlow) {
 
 /// A call that takes longer for another reason overlaps more with others for that.
 TEST(WorkerOverlapTest, WhatDisturbsOneWorkerAloneIsNoOverlap) {
-  for (const int32_t workers : {2, 8}) {
-    for (const double noise : {0.1, 0.4}) {
+  for (const int32_t workers : {2, 4, 8}) {
+    for (const double noise : {0.1, 0.2, 0.4}) {
       const Found found = find({.num_workers = workers, .link_us = 5, .noise = noise, .hot_worker = 0}, 1000);
       EXPECT_EQ(found.slowing, 0) << workers << " workers, noise " << noise;
       EXPECT_NEAR(found.imbalance, 1, 1e-3) << workers << " workers, noise " << noise;

@@ -13,6 +13,7 @@
 #include "runtime/text/unicode_text.h"
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/runtime/grammar/random_walk.h"
+#include "tests/support/draws.h"
 #include "tests/support/schema_validator.h"
 #include "tests/support/source_folder.h"
 
@@ -116,7 +117,7 @@ TEST_F(GrammarEngineTest, CallsOfTools) {
                                      ToolChoice{ToolChoice::Kind::kRequired, ""}, ToolChoice{ToolChoice::Kind::kAuto, ""}}) {
       const auto spec = tools_grammar(tools, choice, /*parallel_calls=*/false, markers);
       ASSERT_TRUE(spec);
-      for (int round = 0; round < 2; ++round) {
+      for (int round = 0; round < test::draws(6, 2); ++round) {
         const auto grammar = grammars.make(*spec, false);
         const Walk result = random_walk(*grammar, *tokenizer, random_, 40);
         SCOPED_TRACE(result.text);

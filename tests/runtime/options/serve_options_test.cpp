@@ -231,15 +231,15 @@ TEST(Options, OneKeyMayComeFromTheEnvironment) {
   EXPECT_FALSE(accept(line("serve", {})).serve.access.api_key.has_value());
 }
 
-TEST(Options, PatienceComesFromTheEnvironment) {
+TEST(Options, TheTimeoutFactorComesFromTheEnvironment) {
   for (const char* text : {"x", "0", "101"}) {
-    ASSERT_EQ(setenv("FERRY_PATIENCE", text, 1), 0);
-    refuse(line("serve", {}), {"FERRY_PATIENCE", text, "1 to 100"});
+    ASSERT_EQ(setenv("FERRY_TIMEOUT_FACTOR", text, 1), 0);
+    refuse(line("serve", {}), {"FERRY_TIMEOUT_FACTOR", text, "1 to 100"});
   }
-  ASSERT_EQ(setenv("FERRY_PATIENCE", "20", 1), 0);
-  EXPECT_EQ(accept(line("serve", {})).patience, 20);
-  ASSERT_EQ(unsetenv("FERRY_PATIENCE"), 0);
-  EXPECT_EQ(accept(line("serve", {})).patience, 1);
+  ASSERT_EQ(setenv("FERRY_TIMEOUT_FACTOR", "20", 1), 0);
+  EXPECT_EQ(accept(line("serve", {})).timeout_factor, 20);
+  ASSERT_EQ(unsetenv("FERRY_TIMEOUT_FACTOR"), 0);
+  EXPECT_EQ(accept(line("serve", {})).timeout_factor, 1);
 }
 
 }  // namespace

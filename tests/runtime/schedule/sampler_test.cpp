@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "tests/support/draws.h"
+
 namespace ferry {
 namespace {
 
@@ -58,7 +60,7 @@ std::vector<double> expected_distribution(const std::vector<float>& logits, cons
 }
 
 void expect_distribution(const std::vector<float>& logits, const SamplingParams& params) {
-  constexpr int kNumDraws = 20'000;
+  constexpr int kNumDraws = test::draws(40'000, 20'000);
   const std::vector<double> expected = expected_distribution(logits, params);
   std::vector<int> counts(logits.size(), 0);
   SamplerScratch scratch(std::ssize(logits));
@@ -197,7 +199,7 @@ TEST(Sampler, AgreesWithTheBookOnALargeVocabulary) {
     for (int32_t id = 0; id < kVocab; ++id) {
       if (expected[static_cast<std::size_t>(id)] > 0.0) kept.push_back(id);
     }
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < test::draws(60, 20); ++i) {
       const TokenId id = sample(logits, kVocab, params, i, scratch);
       EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), id)) << "id " << id;
     }

@@ -9,6 +9,7 @@
 #include "runtime/text/unicode_text.h"
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/runtime/text/reply/transcripts.h"
+#include "tests/support/draws.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry {
@@ -222,7 +223,7 @@ TEST(ReplyParser, MutatedTranscriptsAreTakenApart) {
       const Ids ids = tokenizer->encode(transcript.text);
       all.insert(all.end(), ids.begin(), ids.end());
     }
-    for (int round = 0; round < 1000; ++round) {
+    for (int round = 0; round < test::draws(3000, 1000); ++round) {
       const Transcript& transcript = transcripts()[random() % transcripts().size()];
       const Reply reply(*tokenizer, mutated(tokenizer->encode(transcript.text), all, random));
       SCOPED_TRACE(reply.text);
