@@ -29,11 +29,10 @@ std::size_t num_left_out(std::size_t count) {
 
 /// Of each token on average, while the work runs for so long.
 double seconds_each(const RecordedWork& work, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   double sum = 0;
   int64_t runs = 0;
-  for (; runs == 0 || std::chrono::duration<double>(Clock::now() - begin).count() < seconds; ++runs) sum += 1 / work.rate();
+  for (; runs == 0 || std::chrono::steady_clock::now() < end; ++runs) sum += 1 / work.rate();
   return sum / static_cast<double>(runs);
 }
 

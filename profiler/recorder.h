@@ -84,9 +84,9 @@ class Recorder {
   /// Ends the capture, if one runs, and gives up what it holds.
   void discard() noexcept;
   bool is_capturing() const;
-  /// Bytes of spans that the capture which runs has taken out of the rings; 0 if none runs.
+  /// Bytes of spans that the capture which runs has taken out of the rings; 0 if none runs. For tests.
   int64_t captured_bytes() const;
-  /// True once a capture samples the stacks of all threads that register from then on.
+  /// True once a capture samples the stacks of all threads that register from then on. For tests.
   bool is_sampling() const;
 
   /// Moves what the rings hold to the capture, if one runs that samples no stacks, which takes longer: for a thread that wakes

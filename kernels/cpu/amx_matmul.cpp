@@ -16,19 +16,19 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kBlockRows = 2 * kTileRows;
-constexpr int64_t kTileBytes = 64;                          // of a row in a tile
-constexpr int64_t kStepBytes = 2 * kTileRows * kLineBytes;  // of a panel: a tile of each half
-constexpr int64_t kLineStride = 2 * kLineBytes;             // from a half's line to its next
-constexpr int64_t kSumStride = kPanelCols * 4;              // bytes
+constexpr int64_t kTileHeight = 16;
+constexpr int64_t kBlockRows = 2 * kTileHeight;
+constexpr int64_t kTileBytes = 64;                            // of a row in a tile
+constexpr int64_t kStepBytes = 2 * kTileHeight * kLineBytes;  // of a panel: a tile of each half
+constexpr int64_t kLineStride = 2 * kLineBytes;               // from a half's line to its next
+constexpr int64_t kSumStride = kPanelCols * 4;                // bytes
 
 // Tiles: 0 ‥ 3 sums [row tile][half], 4 and 5 rows of x, 6 and 7 the halves' weights.
 constexpr TileShapes shapes_for(int64_t num_rows) {
   TileShapes shapes;
-  const auto first = static_cast<uint8_t>(num_rows < kTileRows ? num_rows : kTileRows);
-  const auto second = static_cast<uint8_t>(num_rows > kTileRows ? num_rows - kTileRows : 1);
-  const uint8_t rows[8] = {first, first, second, second, first, second, kTileRows, kTileRows};
+  const auto first = static_cast<uint8_t>(num_rows < kTileHeight ? num_rows : kTileHeight);
+  const auto second = static_cast<uint8_t>(num_rows > kTileHeight ? num_rows - kTileHeight : 1);
+  const uint8_t rows[8] = {first, first, second, second, first, second, kTileHeight, kTileHeight};
   for (int t = 0; t < 8; ++t) {
     shapes.row_bytes[t] = kTileBytes;
     shapes.rows[t] = rows[t];
@@ -103,8 +103,8 @@ template <bool kTwo>
   _tile_stored(0, bytes, kSumStride);
   _tile_stored(1, bytes + kLineBytes, kSumStride);
   if constexpr (kTwo) {
-    _tile_stored(2, bytes + kTileRows * kSumStride, kSumStride);
-    _tile_stored(3, bytes + kTileRows * kSumStride + kLineBytes, kSumStride);
+    _tile_stored(2, bytes + kTileHeight * kSumStride, kSumStride);
+    _tile_stored(3, bytes + kTileHeight * kSumStride + kLineBytes, kSumStride);
   }
   memory_barrier();
 }
@@ -116,7 +116,7 @@ template <class Type, bool kTwo>
   _tile_loadd(4, rows, x.stride);
   _tile_loadd(6, lines, kLineStride);
   _tile_loadd(7, lines + kLineBytes, kLineStride);
-  if constexpr (kTwo) _tile_loadd(5, rows + kTileRows * x.stride, x.stride);
+  if constexpr (kTwo) _tile_loadd(5, rows + kTileHeight * x.stride, x.stride);
   Type::template multiply<kTwo>();
 }
 
@@ -133,8 +133,8 @@ void multiply_panel(const TileRows& x, const std::byte* panel, int64_t num_steps
 template <class Type, Fetch kFetch>
 void multiply_panel(int64_t rows, const TileRows& x, const std::byte* panel, int64_t num_steps, LineFetch<kFetch> fetch,
                     void* sums) {
-  rows > kTileRows ? multiply_panel<Type, true>(x, panel, num_steps, fetch, sums)
-                   : multiply_panel<Type, false>(x, panel, num_steps, fetch, sums);
+  rows > kTileHeight ? multiply_panel<Type, true>(x, panel, num_steps, fetch, sums)
+                     : multiply_panel<Type, false>(x, panel, num_steps, fetch, sums);
 }
 
 /// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is
@@ -150,7 +150,7 @@ class UnfoldedCodes {
     const bool is_second = is_half_ && k % kTileBytes != 0;
     std::byte* to = codes_[is_second ? 1 : 0];
     std::byte* word = to + (is_second ? kStepBytes / 2 : 0);
-    const int64_t num_words = is_half_ ? kTileRows / 2 : kTileRows;
+    const int64_t num_words = is_half_ ? kTileHeight / 2 : kTileHeight;
     const __m512i nibble = _mm512_set1_epi8(0xf);
     for (int64_t w = 0; w < num_words; w += 2, lines += kLineStride, word += 2 * kLineStride) {
       fetch.next(lines);
@@ -224,7 +224,7 @@ void for_each_tile(const MatmulBlock& block, Run run) {
 template <bool kWide>
 void multiply_int4_blocks(const MatmulBlock& block) {
   for_each_tile(block, [](int64_t rows, const IntegerTile& in, auto fetch) {
-    rows > kTileRows ? multiply_int4_panel<kWide, true>(rows, in, fetch) : multiply_int4_panel<kWide, false>(rows, in, fetch);
+    rows > kTileHeight ? multiply_int4_panel<kWide, true>(rows, in, fetch) : multiply_int4_panel<kWide, false>(rows, in, fetch);
   });
 }
 

@@ -6,17 +6,17 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-constexpr int kTileRows = 8;  // rows and vectors of one tile: 8 x 2 registers of sums
+constexpr int kDeltaRows = 8;  // rows and vectors of one tile: 8 x 2 registers of sums
 constexpr int kTileVectors = 2;
 static_assert(kTileVectors * kWords == kPairSide);
 
 /// The tile of C at `row` and `col`. An element has one accumulator that takes the pairs in ascending k.
 void multiply_tile(const PairProduct& p, int64_t row, int64_t col) {
-  __m512 sums[kTileRows][kTileVectors];
+  __m512 sums[kDeltaRows][kTileVectors];
   float* c = p.c + row * p.c_stride + col;
   const __m512 scale = _mm512_set1_ps(p.c_scale);
 #pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kDeltaRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kTileVectors; ++v) {
       sums[r][v] =
@@ -28,26 +28,26 @@ void multiply_tile(const PairProduct& p, int64_t row, int64_t col) {
   for (int64_t pair = 0; pair < p.num_pairs; ++pair, ++a, b += p.b_stride) {
     const __m512i right[kTileVectors] = {_mm512_loadu_si512(b), _mm512_loadu_si512(b + kWords)};
 #pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kDeltaRows; ++r) {
       const __m512i left = _mm512_set1_epi32(static_cast<int32_t>(a[r * p.a_stride]));
 #pragma GCC unroll 2
       for (int v = 0; v < kTileVectors; ++v) add_products(sums[r][v], left, right[v]);
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kDeltaRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kTileVectors; ++v) _mm512_storeu_ps(c + r * p.c_stride + v * kWords, sums[r][v]);
   }
 }
 
 struct DotProducts {
-  static constexpr int64_t kRows = kTileRows;
+  static constexpr int64_t kRows = kDeltaRows;
 
   /// Columns outermost: a strip of B stays in the first-level cache.
   static void multiply(const PairProduct& p) {
     for (int64_t col = 0; col < p.n; col += kPairSide) {
-      for (int64_t row = 0; row < p.m; row += kTileRows) multiply_tile(p, row, col);
+      for (int64_t row = 0; row < p.m; row += kDeltaRows) multiply_tile(p, row, col);
     }
   }
 };

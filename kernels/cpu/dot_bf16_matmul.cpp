@@ -10,10 +10,10 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 // 12 rows x 2 halves are 24 sums; weights take two more of the 32 registers, one the pair of x.
-constexpr int kTileRows = 12;
+constexpr int kDotRows = 12;
 constexpr int64_t kStepPairs = kLineBytes / 4;     // pairs of k in 64 bytes of a row
 constexpr int64_t kStepElements = 2 * kStepPairs;  // elements
-using TilePacker = RowPacker<kTileRows, 0>;
+using TilePacker = RowPacker<kDotRows, 0>;
 
 template <int kRows>
 struct DotTile {
@@ -49,11 +49,11 @@ struct DotTile {
 
 void multiply_bf16(const MatmulBlock& block) {
   const TilePacker packer(block, kTurnTiles);
-  alignas(64) float sums[kTileRows * kPanelCols];
+  alignas(64) float sums[kDotRows * kPanelCols];
   TileRows x[kTurnTiles];
   const auto begin = [&](int64_t row, int64_t rows, int64_t slot) { x[slot] = packer.begin(row, rows, slot); };
-  for_each_pass<kTileRows>(block, begin, [&](const PanelPass& pass, auto fetch) {
-    run_rows<DotTile, kTileRows>(pass.num_rows, x[pass.slot], pass.lines, packer.num_steps(), fetch, static_cast<float*>(sums));
+  for_each_pass<kDotRows>(block, begin, [&](const PanelPass& pass, auto fetch) {
+    run_rows<DotTile, kDotRows>(pass.num_rows, x[pass.slot], pass.lines, packer.num_steps(), fetch, static_cast<float*>(sums));
     finish_tile(block, {sums, kPanelCols, pass.first_row, pass.num_rows, pass.panel});
     packer.prefetch(pass.next_row, pass.panel);
   });
@@ -62,17 +62,17 @@ void multiply_bf16(const MatmulBlock& block) {
 void multiply_e4m3(const MatmulBlock& block) {
   const TilePacker packer(block);
   WidenedGroup widened;
-  alignas(64) float sums[kTileRows * kPanelCols], group_sums[kTileRows * kPanelCols];
+  alignas(64) float sums[kDotRows * kPanelCols], group_sums[kDotRows * kPanelCols];
   const auto* lines = reinterpret_cast<const std::byte*>(widened.lines);
   const int64_t stride = panel_bytes(block.type, block.k);
-  for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+  for_each_row_tile<kDotRows>(block.num_rows, [&](int64_t row, int64_t rows) {
     const TileRows x = packer.begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
       std::memset(sums, 0, sizeof(sums));
       for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
         widen_group(group, widened);
-        run_rows<DotTile, kTileRows>(rows, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
-                                     LineFetch<Fetch::kNothing>{}, static_cast<float*>(group_sums));
+        run_rows<DotTile, kDotRows>(rows, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
+                                    LineFetch<Fetch::kNothing>{}, static_cast<float*>(group_sums));
         add_scaled(group, group_sums, sums, kPanelCols, rows);
       });
       finish_tile(block, {sums, kPanelCols, row, rows, p});

@@ -13,7 +13,7 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 /// Working memory of a task. Strides: k_stride for rows of keys, v_stride for rows of values and of the state.
-struct Workspace {
+struct ChunkMemory {
   int64_t k_stride;  // k_dim rounded up to 16
   int64_t v_stride;  // v_dim rounded up to 16
   float* q;          // [kMaxChunk, k_stride] normalised and scaled
@@ -27,8 +27,8 @@ struct Workspace {
   RecurrenceSpace recurrence;
 };
 
-Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
-  Workspace w;
+ChunkMemory make_chunk_memory(int64_t k_dim, int64_t v_dim) {
+  ChunkMemory w;
   w.k_stride = round_up_16(k_dim);
   w.v_stride = round_up_16(v_dim);
   const int64_t size = kMaxChunk * (3 * w.k_stride + 2 * w.v_stride + 2 * kMaxChunk) + w.k_stride * w.v_stride +
@@ -53,7 +53,7 @@ Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
 
 /// Fills q, k and k_columns for `count` tokens from `row`.
 template <class T>
-void load_chunk(const HeadTask& task, const Workspace& w, int64_t row, int64_t count) {
+void load_chunk(const HeadTask& task, const ChunkMemory& w, int64_t row, int64_t count) {
   const GatedDeltaRuleArgs& args = task.args;
   for (int64_t r = 0; r < count; ++r) {
     const T* qkv = row_of<T>(args.qkv, row + r);
@@ -68,7 +68,7 @@ void load_chunk(const HeadTask& task, const Workspace& w, int64_t row, int64_t c
 }
 
 /// The triangles -A and M; entries above the diagonal are zero within the vector of the diagonal and not written behind it.
-void make_triangles(const HeadTask& task, const Workspace& w, const ChunkDecays& decays, int64_t row, int64_t count) {
+void make_triangles(const HeadTask& task, const ChunkMemory& w, const ChunkDecays& decays, int64_t row, int64_t count) {
   for (int64_t first = 0; first < count; first += kRowBlock) {
     const int64_t rows = rows_of_block(first, count);
     TileProduct product{.a = w.k + first * w.k_stride,
@@ -106,7 +106,7 @@ void make_triangles(const HeadTask& task, const Workspace& w, const ChunkDecays&
 
 /// diag(beta) (V - diag(e^G) K S) into n.
 template <class T>
-void make_right_side(const HeadTask& task, const Workspace& w, const ChunkDecays& decays, int64_t row, int64_t count) {
+void make_right_side(const HeadTask& task, const ChunkMemory& w, const ChunkDecays& decays, int64_t row, int64_t count) {
   const GatedDeltaRuleArgs& args = task.args;
   tile_matmul({.a = w.k,
                .a_row_stride = w.k_stride,
@@ -139,7 +139,7 @@ void scale_rows(float* rows, int64_t count, int64_t stride, const float* factors
 
 /// `count` <= args.chunk tokens by the chunk form.
 template <class T>
-void run_chunk(const HeadTask& task, const Workspace& w, int64_t row, int64_t count) {
+void run_chunk(const HeadTask& task, const ChunkMemory& w, int64_t row, int64_t count) {
   const GatedDeltaRuleArgs& args = task.args;
   ChunkDecays decays;
   prefetch_values<T>(task, row, count);
@@ -180,7 +180,7 @@ void run_chunk(const HeadTask& task, const Workspace& w, int64_t row, int64_t co
 
 template <class T>
 void run_head(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t v_head) {
-  const Workspace w = make_workspace(args.k_dim, args.v_dim);
+  const ChunkMemory w = make_chunk_memory(args.k_dim, args.v_dim);
   float* stored = args.states[sequence_idx] + v_head * args.k_dim * args.v_dim;
   const bool is_padded = w.v_stride != args.v_dim;
   const HeadTask task{args, args.sequences[sequence_idx], v_head, is_padded ? w.state : stored};

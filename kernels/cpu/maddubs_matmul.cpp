@@ -9,7 +9,7 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 // 2 rows x 4 quarters (8 columns each) of sums take 8 of the 16 registers.
-constexpr int kTileRows = 2;
+constexpr int kMaddubsRows = 2;
 constexpr int kQuarters = 4;
 constexpr int kQuarterBytes = 32;
 
@@ -119,13 +119,13 @@ struct Int4Tiles<kWide>::Tile {
 }  // namespace
 
 void multiply_int8(const MatmulBlock& block) {
-  for_each_integer_tile<kTileRows>(
-      block, [](int64_t rows, const IntegerTile& tile, auto) { run_rows<Int8Tile, kTileRows>(rows, tile); });
+  for_each_integer_tile<kMaddubsRows>(
+      block, [](int64_t rows, const IntegerTile& tile, auto) { run_rows<Int8Tile, kMaddubsRows>(rows, tile); });
 }
 void multiply_int4(const MatmulBlock& block) {
-  for_each_integer_tile<kTileRows>(block, [&](int64_t rows, const IntegerTile& tile, auto) {
-    block.type.is_wide ? run_rows<Int4Tiles<true>::Tile, kTileRows>(rows, tile)
-                       : run_rows<Int4Tiles<false>::Tile, kTileRows>(rows, tile);
+  for_each_integer_tile<kMaddubsRows>(block, [&](int64_t rows, const IntegerTile& tile, auto) {
+    block.type.is_wide ? run_rows<Int4Tiles<true>::Tile, kMaddubsRows>(rows, tile)
+                       : run_rows<Int4Tiles<false>::Tile, kMaddubsRows>(rows, tile);
   });
 }
 

@@ -13,22 +13,22 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kKeyTile = 64;
+constexpr int64_t kSegmentKeys = 64;
 constexpr int64_t kTaskRows = 64;
 
 /// Working memory of a task, one allocation cut into pieces.
-struct Workspace {
-  explicit Workspace(int64_t head_dim) : padded_dim(round_up_16(head_dim)) {
-    float* next = thread_scratch((2 * kTaskRows + 2 * kKeyTile) * padded_dim + kKeyTile * kTaskRows + 3 * kTaskRows);
+struct SegmentMemory {
+  explicit SegmentMemory(int64_t head_dim) : padded_dim(round_up_16(head_dim)) {
+    float* next = thread_scratch((2 * kTaskRows + 2 * kSegmentKeys) * padded_dim + kSegmentKeys * kTaskRows + 3 * kTaskRows);
     const auto take = [&next](int64_t count) {
       float* piece = next;
       next += count;
       return piece;
     };
     queries = take(padded_dim * kTaskRows);
-    keys = take(kKeyTile * padded_dim);
-    values = take(kKeyTile * padded_dim);
-    scores = take(kKeyTile * kTaskRows);
+    keys = take(kSegmentKeys * padded_dim);
+    values = take(kSegmentKeys * padded_dim);
+    scores = take(kSegmentKeys * kTaskRows);
     sums = take(kTaskRows * padded_dim);
     row_max = take(kTaskRows);
     row_sum = take(kTaskRows);
@@ -37,9 +37,9 @@ struct Workspace {
 
   int64_t padded_dim;
   float* queries;    // [head_dim, lanes] scaled, transposed
-  float* keys;       // [kKeyTile, padded_dim]
-  float* values;     // [kKeyTile, padded_dim]
-  float* scores;     // [kKeyTile, lanes], then the weights P
+  float* keys;       // [kSegmentKeys, padded_dim]
+  float* values;     // [kSegmentKeys, padded_dim]
+  float* scores;     // [kSegmentKeys, lanes], then the weights P
   float* sums;       // [rows, padded_dim] O before the division
   float* row_max;    // [lanes]
   float* row_sum;    // [lanes]
@@ -66,7 +66,7 @@ void load_queries(const SegmentAttentionArgs& args, const SegmentTask& task, int
 }
 
 /// Turns the scores of a tile into weights, and updates maximum, sum and alpha of every row.
-void update_weights(const Workspace& w, int64_t lanes, int64_t num_keys) {
+void update_weights(const SegmentMemory& w, int64_t lanes, int64_t num_keys) {
   for (int64_t r = 0; r < lanes; r += kLanes) {
     float* scores = w.scores + r;
     const F32x16 old_max = load(w.row_max + r);
@@ -86,7 +86,7 @@ void update_weights(const Workspace& w, int64_t lanes, int64_t num_keys) {
 }
 
 /// O = alpha O, where alpha is not one.
-void rescale_sums(const Workspace& w, int64_t num_rows) {
+void rescale_sums(const SegmentMemory& w, int64_t num_rows) {
   for (int64_t r = 0; r < num_rows; ++r) {
     if (w.row_alpha[r] == 1.0f) continue;
     float* sums = w.sums + r * w.padded_dim;
@@ -97,15 +97,15 @@ void rescale_sums(const Workspace& w, int64_t num_rows) {
 template <class T>
 void attend(const SegmentAttentionArgs& args, const SegmentTask& task) {
   const int64_t head_dim = args.out.cols / args.num_heads, lanes = round_up_16(task.num_rows);
-  const Workspace w(head_dim);
+  const SegmentMemory w(head_dim);
   load_queries<T>(args, task, lanes, head_dim, w.queries);
   for (int64_t r = 0; r < lanes; r += kLanes) {
     store(w.row_max + r, F32x16(-__builtin_inff()));
     store(w.row_sum + r, F32x16(0.0f));
   }
   for (int64_t i = 0; i < task.num_rows * w.padded_dim; i += kLanes) store(w.sums + i, F32x16(0.0f));
-  for (int64_t key = task.begin; key < task.end; key += kKeyTile) {
-    const int64_t num_keys = task.end - key < kKeyTile ? task.end - key : kKeyTile;
+  for (int64_t key = task.begin; key < task.end; key += kSegmentKeys) {
+    const int64_t num_keys = task.end - key < kSegmentKeys ? task.end - key : kSegmentKeys;
     load_rows<T>(args.k, head_dim, task.head, key, num_keys, w.keys);
     tile_matmul({.a = w.keys,
                  .a_row_stride = w.padded_dim,

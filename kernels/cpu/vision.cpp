@@ -52,7 +52,7 @@ void add_bias_row(const AddBiasArgs& args, int64_t row) {
 }
 
 template <class T>
-void rotate_head(T* x, const float* cos, const float* sin, int64_t half) {
+void rotate_vision_head(T* x, const float* cos, const float* sin, int64_t half) {
   for_each_vector(half, [=](int64_t j, auto lanes) {
     const F32x16 c = load(cos + j, lanes), s = load(sin + j, lanes);
     const F32x16 lower = load(x + j, lanes), upper = load(x + half + j, lanes);
@@ -90,7 +90,7 @@ void vision_rope(ThreadPool& pool, const VisionRopeArgs& args) {
       for (int64_t r = first; r < last; ++r) {
         T* row = row_of<T>(args.x, r);
         for (int64_t at = 0; at < args.x.cols; at += args.head_dim) {
-          rotate_head(row + at, args.cos.raw() + r * half, args.sin.raw() + r * half, half);
+          rotate_vision_head(row + at, args.cos.raw() + r * half, args.sin.raw() + r * half, half);
         }
       }
     });

@@ -38,7 +38,7 @@ class Top {
       : options_(options),
         interval_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(options.interval_s))),
         is_screen_(mode == Terminal::Mode::kScreen),
-        client_(make_target(options)),
+        client_(make_target(options), times_),
         terminal_(mode) {}
 
   /// Until somebody ends it or, with --once, the frame is printed.
@@ -51,7 +51,7 @@ class Top {
         next_look_ = now + interval_;
       }
       const auto until = std::chrono::duration_cast<std::chrono::milliseconds>(next_look_ - now) + std::chrono::milliseconds(1);
-      const auto timeout = client_.is_asking() ? StatusTimes{}.answer : until;
+      const auto timeout = client_.is_asking() ? times_.answer : until;
       if (const std::optional<StatusAnswer> answer = client_.wait(terminal_.descriptors(), timeout)) take(*answer);
       while (const std::optional<TopEvent> event = terminal_.next_event()) act_on(*event);
     }
@@ -136,6 +136,7 @@ class Top {
   const TopOptions& options_;
   const SteadyClock::duration interval_;
   const bool is_screen_;
+  const StatusTimes times_;
   StatusClient client_;
   Terminal terminal_;
   LiveHistory history_;

@@ -81,7 +81,7 @@ void CounterRecorder::open_machine(std::unique_lock<std::mutex>& lock, uint64_t 
   if (!is_running_ || number != num_begun_) return;
   machine_ = std::move(machine);
   merge_sources(machine_->sources(), capture_.sources);
-  due_ = Clock::now();
+  due_ = SteadyClock::now();
   is_counting_.store(true, std::memory_order_relaxed);
 }
 
@@ -116,12 +116,12 @@ void CounterRecorder::retire_thread(int64_t tid, uint64_t now) {
 
 void CounterRecorder::read_threads(uint32_t step, uint64_t now) {
   if (!is_counting()) return;
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || !machine_ || begin < due_) return;
   read_all_threads(step, now);
-  due_ = Clock::now();
-  due_ += kShare * std::min<Clock::duration>(due_ - begin, threads_.size() * std::chrono::microseconds(50));
+  due_ = SteadyClock::now();
+  due_ += kShare * std::min<SteadyClock::duration>(due_ - begin, threads_.size() * std::chrono::microseconds(50));
 }
 
 void CounterRecorder::read_all_threads(uint32_t step, uint64_t now) {

@@ -50,7 +50,7 @@ class CounterRecorder {
   void discard() noexcept;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
 
   void keep(const CounterReading& reading);
   bool has_room_for_thread();
@@ -70,7 +70,7 @@ class CounterRecorder {
   std::unique_ptr<MachineCounters> machine_;
   CounterCapture capture_;
   std::size_t max_readings_ = 0, max_threads_ = 0;
-  Clock::time_point due_{};
+  SteadyClock::time_point due_{};
 };
 
 }  // namespace ferry

@@ -121,17 +121,17 @@ MemorySample sample_memory(const MemoryAccount& account, const TraceMemory& trac
 void MemoryRecorder::begin(std::size_t max_samples) {
   capture_ = {};
   capture_.samples.reserve(std::clamp(max_samples, std::size_t{1}, kMaxMemorySamples));
-  due_ = Clock::now();
+  due_ = SteadyClock::now();
 }
 
 void MemoryRecorder::sample(const MemoryAccount& account, const TraceMemory& trace, uint64_t now) {
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   if (capture_.samples.size() < capture_.samples.capacity()) {
     capture_.samples.push_back(sample_memory(account, trace, now));
   } else {
     ++capture_.num_lost;
   }
-  due_ = begin + std::max<Clock::duration>(kPeriod, kShare * (Clock::now() - begin));
+  due_ = begin + std::max<SteadyClock::duration>(kPeriod, kShare * (SteadyClock::now() - begin));
 }
 
 MemoryCapture MemoryRecorder::end() { return std::exchange(capture_, {}); }

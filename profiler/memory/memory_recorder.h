@@ -35,10 +35,10 @@ class MemoryRecorder {
   void discard() noexcept { capture_ = {}; }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
 
   MemoryCapture capture_;
-  Clock::time_point due_{};
+  SteadyClock::time_point due_{};
 };
 
 }  // namespace ferry

@@ -40,7 +40,7 @@ class ConnectionAcceptor {
   const std::string& address() const { return listeners_.address; }
 
   void start(Taker take);
-  /// How often it could not accept since descriptors or memory had run out, so far.
+  /// How often it could not accept since descriptors or memory had run out, so far. For tests.
   int64_t num_shortages() const { return num_shortages_; }
 
   /// Closes the listening sockets; connections that were handed over stay. When it returns, the taker is not running.

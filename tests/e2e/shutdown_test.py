@@ -107,7 +107,7 @@ class PreparedDrainTest(ferry_job.JobTest):
 
     def test_they_are_finished(self):
         job = self.start("--picture-tokens", "64", ranks=1)
-        call = self.open_call(job, 8, side=2000)
+        call = self.open_call(job, 4, side=1500)
         job.terminate()
         self.end_drain(job, call)
         self.assertIsNone(call.error)

@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "tests/kernels/attention_heads.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draws.h"
 #include "tests/support/rounded_attention.h"
 
 namespace ferry {
@@ -157,7 +158,7 @@ TEST(CpuAttention, RowsDoNotDependOnThreadsOrNeighbours) {
 }
 
 TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
-  constexpr int64_t kTokens = 150;
+  constexpr int64_t kTokens = test::draws(150, 80);
   for (const DType dtype : kBothDTypes) {
     for (const AttentionHeads heads : kHeads) {
       const Scene scene(dtype, heads, {{0, kTokens, 0}});

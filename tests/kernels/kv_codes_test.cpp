@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "tests/kernels/attention_heads.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/draws.h"
 
 // Caches of codes: what is appended, and attention over it.
 
@@ -263,12 +264,13 @@ TEST(KvCodes, OfWhatCodesStandForAreTheSame) {
 }
 
 TEST(KvCodes, OfARowDependOnNeitherTableNorPiece) {
+  using Pieces = std::vector<int64_t>;
   for (const DType dtype : kBothDTypes) {
     for (const AttentionHeads heads : kCodedHeads) {
       CodedScene expected(dtype, heads, kShortAndLong);
       expected.append(ref::kOpTable, 1000);
       for (const OpTable* table : available_op_tables()) {
-        for (const int64_t piece : {int64_t{1}, int64_t{37}, int64_t{1000}}) {
+        for (const int64_t piece : test::draws(Pieces{1, 37, 1000}, Pieces{37})) {
           CodedScene scene(dtype, heads, kShortAndLong);
           scene.append(*table, piece);
           EXPECT_EQ(scene.keys(), expected.keys()) << table->name << " " << heads.text();
@@ -303,12 +305,14 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandForAtAnySize) {
     float queries;
     uint32_t others, zeros;
   };
+  using Heads = std::vector<AttentionHeads>;
   const Sizes cases[] = {
       {100, 122, 90, 127, 1.0f, 0, 0},   {1, 135, 112, 120, 1.0f, 0, 0},     {112, 120, 112, 180, 1.0f, 0, 0},
       {112, 120, 1, 120, 1.0f, 0, 0},    {75, 127, 112, 120, 0x1p70f, 0, 0}, {112, 120, 112, 120, 0x1p-60f, 0, 0},
       {121, 121, 67, 67, 100.0f, 0, 2},  // the heaviest keys' values are zeros, others too light to be scaled
       {112, 120, 112, 120, 1.0f, 500, 9}};
-  for (const AttentionHeads heads : {AttentionHeads{16, 2, 256, 32}, {6, 2, 64, 16}, {3, 1, 96, 16}}) {
+  for (const AttentionHeads heads :
+       test::draws(Heads{{16, 2, 256, 32}, {6, 2, 64, 16}, {3, 1, 96, 16}}, Heads{{6, 2, 64, 16}})) {
     for (const Sizes& sizes : cases) {
       CodedScene scene(DType::kBF16, heads, kShortAndLong);
       scene.append(ref::kOpTable, 1000);

@@ -1,4 +1,5 @@
 #include "kernels/cpu/weight_arena.h"
+#include "tests/support/draws.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -98,7 +99,7 @@ TEST(WeightArena, TakesNoMoreThanTheMostThatWasInUse) {
   WeightArena arena;
   std::deque<std::shared_ptr<std::byte>> held;
   std::vector<std::shared_ptr<std::byte>> kept;
-  for (int i = 0; i < 40000; ++i) {  // 1 GiB in all
+  for (int i = 0; i < test::draws(40'000, 10'000); ++i) {  // 1 GiB in all, or a quarter
     held.push_back(written(arena, i % 2 == 0 ? kGateUp : kDown));
     if (i % 1000 == 0) kept.push_back(held.back());
     if (held.size() > kNumHeld) held.pop_front();
@@ -113,7 +114,7 @@ TEST(WeightArena, WhatWasUsedBeforeIsZeroAgain) {
   std::mt19937 random(2);
   WeightArena arena;
   std::vector<std::shared_ptr<std::byte>> held(24);
-  for (int i = 0; i < 2000; ++i)
+  for (int i = 0; i < test::draws(2000, 500); ++i)
     held[random() % held.size()] = written(arena, 1 + random() % (i % 10 == 0 ? 3 * kPage : 50000));
 }
 

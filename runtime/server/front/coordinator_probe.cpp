@@ -14,16 +14,16 @@ namespace {
 constexpr std::chrono::milliseconds kShortestPeriod{50};  // between looks that there is reason for
 constexpr std::size_t kShownBytes = 300;                  // of what a coordinator says
 
-struct Sight {
-  int status = 0;      // 0: there was no answer
-  std::string reason;  // what it says, or why there was none
-};
-
 }  // namespace
 
 /// One GET /health.
 class HealthLook final : public ExchangeHearer {
  public:
+  struct Sight {
+    int status = 0;      // 0: there was no answer
+    std::string reason;  // what it says, or why there was none
+  };
+
   /// Returns the answer, or nothing if `clock` reads `deadline` or give_up() is called first.
   std::optional<Sight> wait(Clock& clock, Clock::Time deadline) {
     std::unique_lock lock(mutex_);
@@ -126,10 +126,10 @@ void CoordinatorProbe::look() {
   const Clock::Time deadline = clock_.now() + times_.deadline;
   for (std::size_t i = 0; i < looks.size(); ++i) {
     const auto& [exchange, look] = looks[i];
-    const std::optional<Sight> seen = look->wait(clock_, deadline);
+    const std::optional<HealthLook::Sight> seen = look->wait(clock_, deadline);
     if (!seen) exchange->cancel();
     if (look->is_given_up()) continue;
-    const Sight sight = seen.value_or(Sight{.status = 0, .reason = "it did not answer in time"});
+    const HealthLook::Sight sight = seen.value_or(HealthLook::Sight{.status = 0, .reason = "it did not answer in time"});
     const Clock::Time now = clock_.now();
     if (sight.status != 0) last_answers_[i] = now;
     const CoordinatorState state = sight.status == 200 ? CoordinatorState::kServing

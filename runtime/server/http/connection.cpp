@@ -88,7 +88,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
 
   beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
   void set_deadline(double seconds) { tcp_stream().expires_after(nanoseconds_of(seconds)); }
@@ -151,7 +151,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void on_header(error_code error, std::size_t) {
-    begin_ = Clock::now();
+    begin_ = SteadyClock::now();
     if (error == http::error::body_limit) route_ = shared_.gate.route_of(read_target(*parser_));
     if (error) return refuse_unread(answer_to(error, shared_.limits));
     is_head_ = parser_->get().method() == http::verb::head;
@@ -205,7 +205,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     shared_.table.set_phase(*entry_, ConnectionPhase::kAnswer);
     tcp_stream().expires_never();
     is_chunked_ = parser_->get().version() >= 11;
-    last_sent_ = Clock::now();
+    last_sent_ = SteadyClock::now();
     const HttpCallForm form{
         .is_chunked = is_chunked_, .has_body = !is_head_, .max_waiting_bytes = shared_.limits.http_stream_bytes};
     const auto look = [self = this->shared_from_this()] { self->guarded([&] { self->look_at_call(); }); };
@@ -252,7 +252,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void on_sent(error_code error, std::size_t) {
     is_writing_ = false;
-    last_sent_ = Clock::now();
+    last_sent_ = SteadyClock::now();
     if (error) return end_and_close(error == beast::error::timeout ? HttpEnd::kTooSlow : HttpEnd::kGone);
     if (is_last_) return end_answer();
     look_at_call();
@@ -328,14 +328,14 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void listen_to_silence() {
     if (longest_silence() <= 0 || is_listening_) return;
     is_listening_ = true;
-    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + nanoseconds_of(longest_silence()));
+    silence_.expires_at((is_writing_ ? SteadyClock::now() : last_sent_) + nanoseconds_of(longest_silence()));
     silence_.async_wait(bind(&Connection::on_silence));
   }
 
   void on_silence(error_code) {
     is_listening_ = false;
     if (call_ == nullptr || longest_silence() <= 0) return;
-    if (is_writing_ || Clock::now() < last_sent_ + nanoseconds_of(longest_silence())) return listen_to_silence();
+    if (is_writing_ || SteadyClock::now() < last_sent_ + nanoseconds_of(longest_silence())) return listen_to_silence();
     break_silence();
   }
 
@@ -391,7 +391,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   /// Tells who wants to know, of the request as well as of its call, if there is one.
   void end_call(HttpEnd end) {
     if (status_ != 0 && shared_.observe) {
-      const std::chrono::duration<double> time = Clock::now() - begin_;
+      const std::chrono::duration<double> time = SteadyClock::now() - begin_;
       const beast::string_view method = http::to_string(parser_ ? parser_->get().method() : http::verb::unknown);
       shared_.observe({.route = route_ == nullptr ? "none" : std::string_view(route_->path),
                        .method = {method.data(), method.size()},
@@ -461,13 +461,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   bool has_client_ended_ = false;  // it sends nothing more
 
   // Of one request:
-  Clock::time_point begin_;
+  SteadyClock::time_point begin_;
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
   HttpHeaders gate_headers_;
-  std::shared_ptr<HttpCall> call_;  // while its handler may answer it, or its answer is sent
-  std::string bytes_;               // of a stream, being sent
-  Clock::time_point last_sent_;     // something of a stream; before that, the handler's begin
+  std::shared_ptr<HttpCall> call_;     // while its handler may answer it, or its answer is sent
+  std::string bytes_;                  // of a stream, being sent
+  SteadyClock::time_point last_sent_;  // something of a stream; before that, the handler's begin
   double keep_alive_s_ = 0;
   int status_ = 0;  // of the answer; 0: none yet
   bool is_head_ = false;

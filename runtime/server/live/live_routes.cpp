@@ -32,7 +32,7 @@ HttpResponse page_answer() {
 
 }  // namespace
 
-std::shared_ptr<const std::string> LiveFeed::json(Clock::time_point now) {
+std::shared_ptr<const std::string> LiveFeed::json(SteadyClock::time_point now) {
   const std::scoped_lock lock(mutex_);
   if (json_ == nullptr || now - made_at_ >= kFreshness) {
     json_ = std::make_shared<const std::string>(to_json_text(make_()) + "\n");
@@ -43,7 +43,7 @@ std::shared_ptr<const std::string> LiveFeed::json(Clock::time_point now) {
 
 void add_live_routes(HttpRouter& router, LiveFeed& feed) {
   const auto status = [&feed](const HttpRequest&) -> HttpResponse {
-    return {.status = 200, .body = *feed.json(LiveFeed::Clock::now()), .headers = {{"Cache-Control", "no-store"}}};
+    return {.status = 200, .body = *feed.json(LiveFeed::SteadyClock::now()), .headers = {{"Cache-Control", "no-store"}}};
   };
   router.add("GET", "/status.json", {.handler = {}, .blocking = status});
   const auto page = [answer = page_answer()](const HttpRequest&, HttpReply reply) { reply.send(answer); };

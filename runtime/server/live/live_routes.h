@@ -17,17 +17,17 @@ class HttpRouter;
 /// profiler's rings. Any thread.
 class LiveFeed {
  public:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kFreshness{100};
 
   explicit LiveFeed(std::function<LiveStatus()> make) : make_(std::move(make)) {}
-  std::shared_ptr<const std::string> json(Clock::time_point now);
+  std::shared_ptr<const std::string> json(SteadyClock::time_point now);
 
  private:
   const std::function<LiveStatus()> make_;
   std::mutex mutex_;  // guards all below, also while it is made
   std::shared_ptr<const std::string> json_;
-  Clock::time_point made_at_;
+  SteadyClock::time_point made_at_;
 };
 
 /// GET /status.json, with a key where the server has any, and GET /, the page that shows it. The page itself says nothing of

@@ -76,7 +76,7 @@ int32_t tokens_of(int64_t num_blocks, const EngineLoad& load) {
 
 }  // namespace
 
-double TokenRate::take(int64_t num_tokens, Clock::time_point now) {
+double TokenRate::take(int64_t num_tokens, SteadyClock::time_point now) {
   const std::scoped_lock lock(mutex_);
   if (since_ && now - *since_ < kRatePeriod) return rate_;
   if (since_) rate_ = static_cast<double>(num_tokens - tokens_since_) / std::chrono::duration<double>(now - *since_).count();

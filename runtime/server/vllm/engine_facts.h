@@ -16,13 +16,13 @@ namespace ferry::vllm {
 /// Tokens a second, from a count that grows: of the last second or more before the last question. Any thread may call it.
 class TokenRate {
  public:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
 
-  double take(int64_t num_tokens, Clock::time_point now);
+  double take(int64_t num_tokens, SteadyClock::time_point now);
 
  private:
   std::mutex mutex_;  // guards what follows
-  std::optional<Clock::time_point> since_;
+  std::optional<SteadyClock::time_point> since_;
   int64_t tokens_since_ = 0;
   double rate_ = 0;
 };

@@ -124,7 +124,7 @@ class EngineService final : public wire::VllmEngine::CallbackService {
       const EngineLoad load = context_.calls.engine.load();
       response->set_active_requests(static_cast<uint32_t>(load.running_requests + load.waiting_requests));
       response->set_last_receive_timestamp(last_receive_);
-      response->set_uptime_seconds(std::chrono::duration<double>(TokenRate::Clock::now() - start_).count());
+      response->set_uptime_seconds(std::chrono::duration<double>(TokenRate::SteadyClock::now() - start_).count());
     });
   }
 
@@ -133,7 +133,7 @@ class EngineService final : public wire::VllmEngine::CallbackService {
     return tell(*context, [&] {
       if (request->dp_rank() != 0) throw_invalid("dp_rank is " + std::to_string(request->dp_rank()) + "; allowed: 0");
       const EngineLoad load = context_.calls.engine.load();
-      *response = load_facts(load, rate_.take(load.generated_tokens, TokenRate::Clock::now()));
+      *response = load_facts(load, rate_.take(load.generated_tokens, TokenRate::SteadyClock::now()));
     });
   }
 
@@ -220,7 +220,7 @@ class EngineService final : public wire::VllmEngine::CallbackService {
   const ServiceContext context_;
   const wire::GetModelInfoResponse model_;
   const wire::GetServerInfoResponse server_;
-  const TokenRate::Clock::time_point start_ = TokenRate::Clock::now();
+  const TokenRate::SteadyClock::time_point start_ = TokenRate::SteadyClock::now();
   std::atomic<double> last_receive_{0};  // seconds since 1970
   TokenRate rate_;
   TokenizerArchives archives_;

@@ -106,7 +106,7 @@ TEST(Retention, SamplesOutliveAFloodOfAnomalies) {
 }
 
 TEST(Retention, TheSlowestOfAnHourStay) {
-  for (uint32_t seed = 0; seed < test::draws(10U, 4U); ++seed) {
+  for (uint32_t seed = 0; seed < test::draws(10U, 2U); ++seed) {
     std::mt19937 random(seed);
     Kept kept{.max_bytes = int64_t{4} << 20, .steps = {}};
     std::map<int64_t, double> slowest;  // by hour, of decode steps

@@ -48,7 +48,7 @@ struct MadeDay {
   const PhaseDrift& decode() const { return watch.drift()[static_cast<std::size_t>(Phase::kDecode)]; }
 };
 
-constexpr uint32_t kDays = test::draws(6U, 2U);
+constexpr uint32_t kDays = test::draws(6U, 1U);
 
 int64_t four(int64_t) { return 4; }
 double usual(int64_t, int64_t rows) { return 0.002 * (3 + static_cast<double>(rows)); }

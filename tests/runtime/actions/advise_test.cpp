@@ -11,6 +11,7 @@
 #include "runtime/actions/plan_replay.h"
 #include "runtime/actions/proposals.h"
 #include "tests/runtime/actions/replay_fixture.h"
+#include "tests/support/draws.h"
 
 namespace ferry {
 namespace {
@@ -41,7 +42,7 @@ std::vector<Finding> advise(Capture capture) {
 
 TEST(AdviseTest, AQuietRunGetsNoAdvice) {
   for (const int32_t workers : {0, 1, 2, 4}) {
-    for (int64_t wiggle = 0; wiggle <= 30; wiggle += 10) {
+    for (int64_t wiggle = 0; wiggle <= 30; wiggle += test::draws(10, 30)) {
       KnownCapture run({.num_workers = workers, .link_us = 5, .wiggle_us = wiggle});
       for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
       const std::vector<Finding> findings = advise(run.take());

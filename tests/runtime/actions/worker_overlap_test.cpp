@@ -4,6 +4,7 @@
 
 #include "runtime/actions/plan_replay.h"
 #include "tests/runtime/actions/replay_fixture.h"
+#include "tests/support/draws.h"
 
 namespace ferry {
 namespace {
@@ -65,8 +66,9 @@ TEST(WorkerOverlapTest, WhoHasLittleToDoIsNotTakenToBeSlow) {
 
 /// A call that takes longer for another reason overlaps more with others for that.
 TEST(WorkerOverlapTest, WhatDisturbsOneWorkerAloneIsNoOverlap) {
+  using Noises = std::vector<double>;
   for (const int32_t workers : {2, 4, 8}) {
-    for (const double noise : {0.1, 0.2, 0.4}) {
+    for (const double noise : test::draws(Noises{0.1, 0.2, 0.4}, Noises{0.4})) {
       const Found found = find({.num_workers = workers, .link_us = 5, .noise = noise, .hot_worker = 0}, 1000);
       EXPECT_EQ(found.slowing, 0) << workers << " workers, noise " << noise;
       EXPECT_NEAR(found.imbalance, 1, 1e-3) << workers << " workers, noise " << noise;

@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/text/jinja/json_values.h"
 #include "runtime/text/jinja/template.h"
+#include "tests/support/draws.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry::jinja {
@@ -219,7 +220,7 @@ TEST(Jinja, HostileTemplatesEndWithALine) {
 
 /// What refers to each other in long chains, or in circles, is freed without as much stack.
 TEST(Jinja, LongChainsAreFreed) {
-  const std::string loop = "{% for i in range(50000) %}";
+  const std::string loop = "{% for i in range(" + std::to_string(test::draws(50'000, 20'000)) + ") %}";
   for (const std::string& text :
        {"{% set ns = namespace() %}" + loop +
             "{% set prev = ns.x %}{% for y in [1] recursive %}{% set ns.x = loop %}{% endfor %}{% endfor %}",

@@ -6,6 +6,7 @@
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/views.h"
 #include "runtime/base/worker_state.h"
+#include "tests/support/draws.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
 
@@ -453,7 +454,7 @@ void expect_named(const MadeRun& run, const MadeRun& control, const std::string&
 }
 
 TEST(PlantedCausesTest, AreNamedWithTheTimeThatTheyCost) {
-  for (int32_t world_size = 3; world_size <= 6; ++world_size) {
+  for (int32_t world_size = 3; world_size <= test::draws(6, 4); ++world_size) {
     for (int64_t rank = 1; rank < world_size; ++rank) {
       MadeRun run{.world_size = world_size, .num_prefill_steps = 6, .num_decode_steps = 20};
       const MadeRun quiet = run;

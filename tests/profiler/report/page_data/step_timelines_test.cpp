@@ -54,12 +54,12 @@ TEST(StepTimelines, KeepToTheirBudget) {
 }
 
 TEST(StepTimelines, APageOfManySpansStaysBelowThreeMegabytes) {
-  Capture capture = make_made_capture({.world_size = 4, .num_layers = 40, .num_decode_steps = test::draws(900, 250)});
+  Capture capture = make_made_capture({.world_size = 4, .num_layers = 40, .num_decode_steps = test::draws(900, 90)});
   std::size_t num_spans = 0;
   for (const RankCapture& rank : capture.ranks) {
     for (const ThreadCapture& thread : rank.threads) num_spans += thread.records.size();
   }
-  EXPECT_GE(num_spans, test::draws(1'000'000U, 250'000U));
+  EXPECT_GE(num_spans, test::draws(1'000'000U, 90'000U));
   const ReportInput input(std::move(capture));
   const std::vector<Finding> findings = find_problems(input);
   const std::string page =

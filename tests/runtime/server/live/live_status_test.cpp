@@ -152,7 +152,7 @@ TEST(LiveFeed, IsMadeOnceForManyWatchers) {
     ++num_made;
     return LiveStatus{};
   });
-  const LiveFeed::Clock::time_point start{};
+  const LiveFeed::SteadyClock::time_point start{};
   const std::shared_ptr<const std::string> first = feed.json(start);
   EXPECT_EQ(feed.json(start + LiveFeed::kFreshness / 2), first);
   EXPECT_EQ(num_made, 1);

@@ -434,7 +434,7 @@ TEST_F(VllmKeysTest, OnlyHealthIsForAnybody) {
 
 TEST(VllmTokenRate, IsOfTheLastSecondOrMore) {
   TokenRate rate;
-  const TokenRate::Clock::time_point start{};
+  const TokenRate::SteadyClock::time_point start{};
   EXPECT_EQ(rate.take(100, start), 0);
   EXPECT_EQ(rate.take(140, start + std::chrono::milliseconds(500)), 0) << "too early to tell";
   EXPECT_EQ(rate.take(180, start + seconds(2)), 40);
