@@ -15,7 +15,7 @@ IDS = ",".join(str(5 + 13 * i % 300) for i in range(70))
 def dump(model, out, *options, workers=0):
     launcher = [str(ROOT / "launch/mpirun.sh"), "-np", str(workers + 1)] if workers else []
     command = [*launcher, FERRY, "dump", "--model", str(model), "--memory", "256MiB", "--token-ids", IDS, "--taps", "--out", str(out)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} {options} ended with {done.returncode}: {done.stderr}")
     return out.read_bytes()
@@ -65,7 +65,7 @@ class FormatsTest(unittest.TestCase):
 
     def test_inspect_knows_them(self):
         model = repacked.as_awq(self.folder / "awq")
-        done = subprocess.run([FERRY, "inspect", model, "--json"], capture_output=True, text=True, timeout=240, check=True)
+        done = subprocess.run([FERRY, "inspect", model, "--json"], capture_output=True, text=True, timeout=600, check=True)
         runs = {run["quantize"]: run["refused"] for run in json.loads(done.stdout)["runs"]}
         self.assertEqual(runs, {"none": None, "native": None, "w8a8": None, "w4a8": None})
 

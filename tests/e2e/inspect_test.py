@@ -17,7 +17,7 @@ PLAIN = ("qwen3_5_moe", "qwen3_5_moe_wide", "qwen3_5", "qwen3_next", "qwen3_moe"
 
 
 def run(*arguments):
-    return subprocess.run([FERRY, "inspect", *map(str, arguments)], capture_output=True, text=True, timeout=240)
+    return subprocess.run([FERRY, "inspect", *map(str, arguments)], capture_output=True, text=True, timeout=600)
 
 
 def inspect(*arguments):

@@ -52,7 +52,7 @@ class OpenAiTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server("--served-model-name", "demo", "other", "--enable-request-id-headers")
-        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=120)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=600)
 
     @classmethod
     def tearDownClass(cls):
@@ -272,7 +272,7 @@ class ThroughFrontTest(OpenAiTest):
         cls.front = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         address = re.search(r"ferry: serving http on (\S+)", cls.front.stderr.readline())[1]
         cls.client.close()
-        cls.client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0, timeout=120)
+        cls.client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0, timeout=600)
 
     @classmethod
     def tearDownClass(cls):

@@ -16,7 +16,7 @@ MOST_CASES = 60  # of each kind: every one is a process
 
 
 def tokenize(*arguments, text=b"", code=0, model="demo"):
-    done = subprocess.run([FERRY, "tokenize", "--model", model, *arguments], input=text, capture_output=True, timeout=240)
+    done = subprocess.run([FERRY, "tokenize", "--model", model, *arguments], input=text, capture_output=True, timeout=600)
     if done.returncode != code:
         raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr.decode()}")
     return (done.stdout if code == 0 else done.stderr).decode()
@@ -50,7 +50,7 @@ class TokenizeTest(unittest.TestCase):
     def test_what_the_checkpoint_puts_before_a_prompt(self):
         def prompt_tokens(model, option):
             command = [FERRY, "generate", "--model", model, option, "The river", "--max-tokens", "1", "--memory", "512MiB", "--json"]
-            return json.loads(subprocess.run(command, capture_output=True, timeout=240, check=True).stdout)["prompt_tokens"]
+            return json.loads(subprocess.run(command, capture_output=True, timeout=600, check=True).stdout)["prompt_tokens"]
 
         with tempfile.TemporaryDirectory() as folder:
             bos = demo_with_bos(folder)

@@ -138,7 +138,7 @@ class BenchTest(Folder):
 
     def test_levels_threads_and_commands_on_captures(self):
         one, two, joined = self.folder / "one", self.folder / "two", self.folder / "joined"
-        generate = ["generate", "--model", "demo", "--memory", "256MiB", "--chat", "What does river mean?"]
+        generate = ["generate", "--model", "demo", "--memory", "256MiB", "--threads", "2", "--chat", "What does river mean?"]
         ferry(*generate, "--profile", "2", "--trace", one)
         ferry(*generate, "--trace", two, ranks=3)
         names = {e["name"] for e in json.loads((one / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"}

@@ -10,7 +10,7 @@ namespace ferry {
 
 /// How long any test waits for anything. It is so long that only a fault outlasts it, also on a busy machine. A test that
 /// passes does not take it.
-inline constexpr std::chrono::minutes kTestLimit{4};
+inline constexpr std::chrono::minutes kTestLimit{10};
 
 /// Returns as soon as `condition()` is true. After kTestLimit it fails the test, by an exception that says what it waited for
 /// and the state that it saw, as `describe_state` tells it. Use it where nothing notifies: another process, a socket, a file.

@@ -16,12 +16,12 @@ namespace ferry::test {
 namespace {
 
 /// Tests give up waiting after kTestLimit by themselves. ctest's own limit for a program is far above this one.
-constexpr time_t kMostSeconds = 600;
+constexpr time_t kMostSeconds = 1800;
 
 std::array<char, 256> running_case{};  // for the handler, which may read memory and write to a file, and little else
 
 void tell_and_end(int) {
-  constexpr std::string_view kText = "\nThis case has run for 10 minutes and seems to hang: ";
+  constexpr std::string_view kText = "\nThis case has run for 30 minutes and seems to hang: ";
   (void)!write(STDERR_FILENO, kText.data(), kText.size());
   (void)!write(STDERR_FILENO, running_case.data(), std::strlen(running_case.data()));
   (void)!write(STDERR_FILENO, "\n", 1);
