@@ -173,6 +173,26 @@ if [ -z "$state" ]; then
   exit 1
 fi
 
+# How many ranks the command asks for; 1 if it does not say.
+num_ranks() {
+  local before=""
+  for word in "${options[@]-}"; do
+    case "$before" in -np | -n | --np) case "$word" in "" | *[!0-9]*) ;; *) echo "$word" && return ;; esac ;; esac
+    before="$word"
+  done
+  echo 1
+}
+# Open MPI ends a job whose segments find no room. They are files in /dev/shm, or in the folder for the notes.
+if [ "$one_host" = yes ]; then
+  needed=$((8 * $(num_ranks))) # MiB
+  room=0
+  if [ -w /dev/shm ] && free="$(stat -f -c '%a*%S' /dev/shm 2>/dev/null)"; then room=$((free / 1048576)); fi
+  if [ "$room" -lt "$needed" ]; then
+    echo "launch/mpirun.sh: /dev/shm has $room MiB free, $needed are needed; MPI puts its shared memory in ${state%/*}" >&2
+    mca btl_vader_backing_directory "$state"
+  fi
+fi
+
 # Open MPI leaves its segments behind when its processes are killed: those of this job, and old ones that nobody has mapped.
 segments="/dev/shm/vader_segment.$(uname -n | cut -d. -f1).$(id -u)"
 remove_segments() {
@@ -182,6 +202,7 @@ remove_segments() {
 }
 remove_old_segments() {
   local segment
+  [ -d /dev/shm ] || return 0
   find /dev/shm -maxdepth 1 -user "$(id -u)" -name "${segments##*/}.*" -mmin +2 2>/dev/null | while read -r segment; do
     grep -qsF -- "$segment" /proc/[0-9]*/maps || rm -f -- "$segment"
   done

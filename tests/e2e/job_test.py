@@ -128,6 +128,24 @@ class LimitTest(unittest.TestCase):
             self.skipTest("no mount namespaces here")
         self.assertNotEqual(done.returncode, 0, done.stderr)
 
+    def test_mpi_finds_room_where_dev_shm_has_none(self):
+        """In mount namespaces without /dev/shm, and with less of it than Open MPI's segments take."""
+        devices = "for name in null zero urandom full; do touch /mnt/$name && mount --bind /dev/$name /mnt/$name; done"
+        hosts = {
+            "without": f"mount -t tmpfs tmpfs /mnt && {devices} && ln -s /proc/self/fd /mnt/fd && mount --rbind /mnt /dev",
+            "4 MiB": "mount -t tmpfs -o size=4m tmpfs /dev/shm",
+        }
+        for host, mounts in hosts.items():
+            for transport in ("auto", "mpi"):
+                script = f'{mounts} && exec {MPIRUN} -np 3 "$@" --transport {transport}'
+                done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *GENERATE], capture_output=True, text=True, timeout=LIMIT_SECONDS)
+                if "unshare" in done.stderr or "mount:" in done.stderr:
+                    self.skipTest("no mount namespaces here")
+                with self.subTest(host=host, transport=transport):
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(" MiB free, 24 are needed; MPI puts its shared memory in ", done.stderr)
+                    self.assertIn("2 new", done.stderr)
+
 
 class LeftoverTest(ferry_job.JobTest):
     def test_a_killed_job_leaves_no_shared_memory(self):
