@@ -123,8 +123,8 @@ void tell_found(const batch::BatchOutput& output, const std::string& name) {
                  static_cast<long long>(output.num_cut_bytes()));
   }
   if (output.num_found() > 0)
-    std::fprintf(stderr, "ferry: batch: %s has %lld lines; what they answer is left out\n", name.c_str(),
-                 static_cast<long long>(output.num_found()));
+    std::fprintf(stderr, "ferry: batch: %s has %lld lines, %lld of them errors; what they answer is left out\n", name.c_str(),
+                 static_cast<long long>(output.num_found()), static_cast<long long>(output.num_failed()));
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ int run_batch(const Options& options, Cluster& cluster) {
     teller.say("at most " + std::to_string(run.count_left()) + " lines are left: the same command goes on with them");
     return kExitSignal + signal;
   }
-  return run.counts().num_failed > 0 ? kExitSomeFailed : 0;
+  return run.counts().num_failed + output.num_failed() > 0 ? kExitSomeFailed : 0;
 }
 
 }  // namespace ferry

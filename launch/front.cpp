@@ -3,20 +3,13 @@
 #include <csignal>
 #include <cstdio>
 
+#include "launch/announce.h"
 #include "launch/commands.h"
 #include "runtime/server/access.h"
 #include "runtime/server/descriptor_limit.h"
 
 namespace ferry {
 namespace {
-
-/// Says where a port is, and if anybody may use it.
-void announce_front(const char* port, const std::string& address, const Access& access) {
-  if (address.empty()) return;
-  if (const auto warning = open_port_warning(port, address, access))
-    std::fprintf(stderr, "ferry: warning: %s\n", warning->c_str());
-  std::fprintf(stderr, "ferry: serving %s on %s\n", port, address.c_str());
-}
 
 /// Both signals are blocked in every thread.
 void wait_for_termination() {
@@ -32,11 +25,12 @@ void wait_for_termination() {
 }  // namespace
 
 int run_front(const FrontOptions& options) {
-  const Access access = load_access(options.access);
+  Access access = load_access(options.access);
+  allow_own_hosts(access, options.http_address);
   raise_descriptor_limit();
   Front front(options, access);
-  announce_front("http", front.http_address(), access);
-  announce_front("grpc", front.grpc_address(), access);
+  announce("", "http", front.http_address(), access);
+  announce("", "grpc", front.grpc_address(), access);
   wait_for_termination();
   std::fprintf(stderr, "ferry: draining\n");
   front.stop();

@@ -103,6 +103,13 @@ Rates rates_of(const GenerateEvent& last) {
           .decode_tokens_per_s = decode_ns > 0 ? (last.completion_tokens - 1) / decode_ns * 1e9 : 0};
 }
 
+/// Nothing of what took no time, such as the first token, which is the prompt's.
+std::string at_rate(double tokens_per_s) {
+  std::array<char, 64> text{};
+  if (tokens_per_s > 0) std::snprintf(text.data(), text.size(), " at %.1f tokens/s", tokens_per_s);
+  return text.data();
+}
+
 nlohmann::ordered_json expert_load_json(Engine& engine) {
   const TokenDispatcher& dispatcher = engine.dispatcher();
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
@@ -170,8 +177,8 @@ void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& 
   std::fflush(stdout);
   std::string guessed;
   if (drafts.tried[0] > 0) guessed = std::string(" (") + two_digits(tokens_per_step(drafts)) + " a step)";
-  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s%s; experts %s, balancedness %.2f\n",
-               last.prompt_tokens, rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s,
+  std::fprintf(stderr, "ferry: %d prompt tokens%s, %d new%s%s; experts %s, balancedness %.2f\n", last.prompt_tokens,
+               at_rate(rates.prefill_tokens_per_s).c_str(), last.completion_tokens, at_rate(rates.decode_tokens_per_s).c_str(),
                guessed.c_str(), experts.c_str(), balancedness(engine.dispatcher().expert_load()));
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/announce.h"
 #include "launch/commands.h"
 #include "launch/job_front.h"
 #include "launch/step_archive.h"
@@ -171,16 +172,15 @@ ServerLimits limits_of(const ServeOptions& options) {
   return limits;
 }
 
+Access access_of(const ServeOptions& options) {
+  Access access = load_access(options.access);
+  allow_own_hosts(access, options.http_address);
+  return access;
+}
+
 /// Of several coordinators this one's name, with which its lines begin.
 std::string name_of(const CoordinatorLinks* others) {
   return others == nullptr ? "" : "coordinator " + std::to_string(others->index()) + ": ";
-}
-
-/// Says where a port is, and if anybody may use it.
-void announce(const std::string& who, const char* port, const std::string& address, const Access& access) {
-  if (const auto warning = open_port_warning(port, address, access))
-    std::fprintf(stderr, "ferry: warning: %s\n", warning->c_str());
-  std::fprintf(stderr, "ferry: %sserving %s on %s\n", who.c_str(), port, address.c_str());
 }
 
 /// The first coordinator's front, if there are several, and where it is.
@@ -219,7 +219,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   const Options options =
       others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
   const ServerLimits limits = limits_of(options.serve);
-  const Access given_access = load_access(given.serve.access), access = load_access(options.serve.access);
+  const Access given_access = access_of(given.serve), access = access_of(options.serve);
   check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
   const std::string spans_url = otlp.empty() ? "" : traces_url("--otlp-traces-endpoint", otlp);

@@ -68,8 +68,8 @@ void ComputeDevice::require_memory(int64_t bytes, const std::string& what) const
   const auto known = static_cast<int64_t>(open->free_bytes());
   const int64_t there = known - std::min(kReserve, known / 8);
   if (bytes <= there) return;
-  throw Error(ErrorCode::kResourceExhausted, "--device " + describe() + ": " + what + " needs " + whole_mib(bytes) +
-                                                 " of its memory; available: " + whole_mib(there));
+  throw Error(ErrorCode::kResourceExhausted, "--device " + describe() + ": " + what + " needs " + size_text(bytes) +
+                                                 " of its memory; available: " + size_text(there));
 }
 
 namespace {

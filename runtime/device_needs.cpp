@@ -111,9 +111,9 @@ OpLimits op_limits(const ModelConfig& config, const StepShape& shape) {
 
 void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs) {
   std::string parts =
-      mib_that_hold(needs.weights) + " of weights (--quantize), " + mib_that_hold(needs.caches) + " of caches (--memory)";
-  if (needs.pictures > 0) parts += ", " + mib_that_hold(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
-  device.require_memory(needs.total(), "this run, with " + parts + " and " + mib_that_hold(needs.rows) +
+      size_that_holds(needs.weights) + " of weights (--quantize), " + size_that_holds(needs.caches) + " of caches (--memory)";
+  if (needs.pictures > 0) parts += ", " + size_that_holds(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
+  device.require_memory(needs.total(), "this run, with " + parts + " and " + size_that_holds(needs.rows) +
                                            " for the rows of a step (--token-budget),");
 }
 
@@ -133,8 +133,8 @@ WorkerNeeds worker_needs(const ModelConfig& config, const Quantization& quantiza
 }
 
 void require_device_memory(const ComputeDevice& device, const WorkerNeeds& needs) {
-  device.require_memory(needs.weights + needs.rows, "this worker, with " + mib_that_hold(needs.weights) +
-                                                        " of weights (--quantize) and " + mib_that_hold(needs.rows) +
+  device.require_memory(needs.weights + needs.rows, "this worker, with " + size_that_holds(needs.weights) +
+                                                        " of weights (--quantize) and " + size_that_holds(needs.rows) +
                                                         " for the rows of a step (--token-budget),");
 }
 

@@ -292,7 +292,7 @@ std::string Engine::describe_prefix_cache() const {
     what += ", and up to " + std::to_string(cache.num_snapshots) + " snapshots of recurrent states, of " +
             std::to_string(cache.snapshot_bytes) + " bytes each";
   if (cache.file.num_pages > 0)
-    what += "; behind them a file of " + whole_mib(cache.file.num_pages * cache.file.page_bytes) + " in " + prefix_file_folder_;
+    what += "; behind them a file of " + size_text(cache.file.num_pages * cache.file.page_bytes) + " in " + prefix_file_folder_;
   return what;
 }
 

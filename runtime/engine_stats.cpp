@@ -14,14 +14,27 @@ const std::vector<double> kCompletions = {1, 2, 5, 10, 20};
 const std::vector<double> kPreemptions = {1, 2, 3, 4, 5, 10, 20};
 const std::vector<double> kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                                          1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
-const std::vector<double> kToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
-                                    0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
-const std::vector<double> kRequest = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-                                      30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                           0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                             30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+
+/// With finer ones below the first one, where most values of a server that is not busy are.
+std::vector<double> with_finer(const std::vector<double>& bounds) {
+  std::vector<double> all;
+  for (const double fine : {1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2}) {
+    if (fine < bounds.front()) all.push_back(fine);
+  }
+  all.insert(all.end(), bounds.begin(), bounds.end());
+  return all;
+}
 
 double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
 
 }  // namespace
+
+const std::vector<double>& vllm_token_seconds() { return kTokenSeconds; }
+const std::vector<double>& vllm_request_seconds() { return kRequestSeconds; }
 
 std::vector<double> token_bounds(int64_t most) {
   std::vector<double> bounds;
@@ -58,13 +71,13 @@ EngineStats::EngineStats(const SchedulerOptions& options)
       num_completions(kCompletions),
       num_preemptions(kPreemptions),
       first_token_s(kFirstToken),
-      between_tokens_s(kToken),
-      per_token_s(kToken),
-      total_s(kRequest),
-      queue_s(kRequest),
-      inference_s(kRequest),
-      prefill_s(kRequest),
-      decode_s(kRequest) {}
+      between_tokens_s(with_finer(kTokenSeconds)),
+      per_token_s(with_finer(kTokenSeconds)),
+      total_s(with_finer(kRequestSeconds)),
+      queue_s(with_finer(kRequestSeconds)),
+      inference_s(with_finer(kRequestSeconds)),
+      prefill_s(with_finer(kRequestSeconds)),
+      decode_s(with_finer(kRequestSeconds)) {}
 
 void EngineStats::add_step(const StepPlan& plan, TimePoint now) {
   int64_t num_tokens = plan.num_prefill_tokens;

@@ -67,7 +67,8 @@ class EngineStats {
   Histogram step_tokens;      // of each step: of prompts and of completions
   Histogram num_completions;  // that a client asked for at once
   Histogram num_preemptions;
-  Histogram first_token_s;     // arrival to first token, of each request that has one
+  Histogram first_token_s;  // arrival to first token, of each request that has one
+  // The bounds of those that follow are vllm_token_seconds() and vllm_request_seconds(), and finer ones below their first one.
   Histogram between_tokens_s;  // of each step that gave a sequence tokens, but its first: since the last one that did
   Histogram per_token_s;       // decode time by tokens but the first
   Histogram total_s, queue_s, inference_s, prefill_s, decode_s;
@@ -78,6 +79,10 @@ class EngineStats {
  private:
   void add_siblings(const Sequence& sequence);
 };
+
+/// vLLM's bounds for seconds between tokens and of whole requests (v1/metrics/loggers.py).
+const std::vector<double>& vllm_token_seconds();
+const std::vector<double>& vllm_request_seconds();
 
 /// 1, 2, 5, 10, 20, … up to `most`: vLLM's bounds for tokens (v1/metrics/buckets.py).
 std::vector<double> token_bounds(int64_t most);

@@ -35,11 +35,11 @@ void require_media_memory(const MediaOptions& options, int64_t tower_bytes, cons
   if (!compute.device) {
     require_memory(tower_bytes,
                    "--picture-tokens is " + std::to_string(options.max_tokens) + ": what the vision tower computes with");
-    require_memory(beside,
-                   "--picture-cache is " + mib_that_hold(options.cache_bytes) + ": the cache with the vision tower's buffers");
+    require_memory(
+        beside, "--picture-cache is " + size_that_holds(options.cache_bytes) + ": the cache with the vision tower's buffers");
   }
   if (options.open_bytes <= MediaOptions{}.open_bytes) return;
-  require_memory(beside + options.open_bytes, "--picture-memory is " + mib_that_hold(options.open_bytes) +
+  require_memory(beside + options.open_bytes, "--picture-memory is " + size_that_holds(options.open_bytes) +
                                                   ": pixels with the vision tower's buffers and cache");
 }
 
@@ -73,9 +73,9 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
       open_bytes(options.media.open_bytes) {}
 
 std::string LoadedVision::describe_memory() const {
-  return mib_that_hold(weight_bytes) + " of weights, up to " + mib_that_hold(tower_bytes) + " of buffers (--picture-tokens), " +
-         mib_that_hold(cache_bytes) + " of cache (--picture-cache) and " + mib_that_hold(open_bytes) +
-         " of pixels (--picture-memory)";
+  return size_that_holds(weight_bytes) + " of weights, up to " + size_that_holds(tower_bytes) +
+         " of buffers (--picture-tokens), " + size_that_holds(cache_bytes) + " of cache (--picture-cache) and " +
+         size_that_holds(open_bytes) + " of pixels (--picture-memory)";
 }
 
 std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,

@@ -161,11 +161,10 @@ Section steps(const LiveHistory& history, const Screen& screen) {
   items.add_parts({{figure_text(history.rate(count)), Style::kStrong}, {spark(history.line(count), screen), Style::kFirst}});
   items.add(seconds_text(history.growth(step_seconds, count)) + " each");
   if (recent.window_s > 0) items.add("busy " + percent_text(recent_step_seconds(recent) / recent.window_s));
-  const auto add_wait = [&](const char* name, double seconds) {
-    if (seconds > 0) items.add(name + percent_text(ratio(seconds, recent.window_s)), Style::kBad);
-  };
-  add_wait("no core ", recent.core_wait_s);
-  add_wait("stopped ", recent.not_running_s);
+  // This is the number of threads that waited, on average.
+  if (recent.core_wait_s > 0)
+    items.add("threads without a core " + figure_text(ratio(recent.core_wait_s, recent.window_s)), Style::kBad);
+  if (recent.not_running_s > 0) items.add("stopped " + percent_text(ratio(recent.not_running_s, recent.window_s)), Style::kBad);
   return {.rank = 3, .lines = items.take()};
 }
 
@@ -200,12 +199,18 @@ Section phases(const LiveStatus& status, const Screen& screen) {
   return {.rank = 4, .lines = items.take()};
 }
 
+std::string quantile_text(const LiveStatus::Distribution& distribution, double share) {
+  const std::optional<Quantile> found = quantile(distribution, share);
+  if (!found) return seconds_text(std::nullopt);
+  return (found->is_bound ? "< " : "") + seconds_text(found->value);
+}
+
 Section latencies(const LiveHistory& history, const Screen& screen) {
   using Seconds = LiveStatus::Seconds;
   ItemLines items("latency", screen);
   const auto add = [&](const char* name, LiveStatus::Distribution Seconds::*which) {
     const LiveStatus::Distribution found = history.recent(which);
-    items.add(name + seconds_text(quantile(found, 0.5)) + ", 95 % " + seconds_text(quantile(found, 0.95)));
+    items.add(name + quantile_text(found, 0.5) + ", 95 % " + quantile_text(found, 0.95));
   };
   add("first token ", &Seconds::first_token);
   add("next ", &Seconds::between_tokens);

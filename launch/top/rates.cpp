@@ -17,19 +17,20 @@ int64_t count_of(const LiveStatus::Distribution& distribution) {
   return std::accumulate(distribution.counts.begin(), distribution.counts.end(), int64_t{0});
 }
 
-std::optional<double> quantile(const LiveStatus::Distribution& distribution, double share) {
+std::optional<Quantile> quantile(const LiveStatus::Distribution& distribution, double share) {
   const double wanted = static_cast<double>(count_of(distribution)) * share;
   if (wanted <= 0 || distribution.bounds.empty()) return std::nullopt;
   double before = 0;
   for (std::size_t bucket = 0; bucket < distribution.bounds.size(); ++bucket) {
     const auto inside = static_cast<double>(distribution.counts[bucket]);
     if (before + inside >= wanted) {
-      const double low = bucket == 0 ? 0 : distribution.bounds[bucket - 1];
-      return low + (distribution.bounds[bucket] - low) * ((wanted - before) / inside);
+      if (bucket == 0) return Quantile{.value = distribution.bounds.front(), .is_bound = true};
+      const double low = distribution.bounds[bucket - 1];
+      return Quantile{.value = low + (distribution.bounds[bucket] - low) * ((wanted - before) / inside)};
     }
     before += inside;
   }
-  return distribution.bounds.back();
+  return Quantile{.value = distribution.bounds.back()};
 }
 
 void LiveHistory::add(LiveStatus status) {

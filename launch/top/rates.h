@@ -14,9 +14,15 @@ namespace ferry {
 /// part / whole; nothing where whole is not above 0.
 std::optional<double> ratio(double part, double whole);
 
-/// Below which a `share` of the values lies, [0, 1], as Prometheus' histogram_quantile: values of a bucket are taken for evenly
-/// spread. Nothing without values.
-std::optional<double> quantile(const LiveStatus::Distribution& distribution, double share);
+/// Below which a share of some values lies.
+struct Quantile {
+  double value = 0;
+  bool is_bound = false;  // it lies below `value`, in the first bucket, of which no more is known
+};
+
+/// Returns the quantile of a `share`, [0, 1], as Prometheus' histogram_quantile does: values of a bucket are taken for evenly
+/// spread, except in the first one. Returns nothing without values.
+std::optional<Quantile> quantile(const LiveStatus::Distribution& distribution, double share);
 int64_t count_of(const LiveStatus::Distribution& distribution);
 
 /// The looks at one server of the last two minutes.

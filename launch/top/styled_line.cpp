@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cwchar>
 
+#include "runtime/base/quoting.h"
+
 namespace ferry {
 namespace {
 
@@ -23,7 +25,7 @@ Glyph first_glyph(std::string_view text, std::size_t& num_bytes) {
   return columns < 0 ? Glyph{"?", 1} : Glyph{text.substr(0, num_bytes), columns};
 }
 
-/// As much of `text` as `columns` have room for, printable; `columns` is what is left of them.
+/// As much of `text` as `columns` have room for. `columns` is what is left of them.
 std::string fitting(std::string_view text, int& columns) {
   std::string shown;
   while (!text.empty()) {
@@ -67,7 +69,7 @@ int display_width(std::string_view text) {
   return width;
 }
 
-void StyledLine::add(std::string_view text, Style style) { pieces_.push_back({std::string(text), style}); }
+void StyledLine::add(std::string_view text, Style style) { pieces_.push_back({printable(text), style}); }
 
 void StyledLine::pad(int column) {
   const int missing = column - width();

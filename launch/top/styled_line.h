@@ -19,7 +19,8 @@ struct Screen {
 /// A line of a terminal, made of pieces. What does not fit is cut, so that no line is ever wider than the screen.
 class StyledLine {
  public:
-  /// `text` may be anybody's: what is no printable character of the locale becomes "?".
+  /// `text` may be anybody's. Control characters and those that turn the direction of text are written as printable() writes
+  /// them. What the locale cannot show becomes "?".
   void add(std::string_view text, Style style = Style::kPlain);
   /// Spaces up to `column`, if the line is not there yet.
   void pad(int column);

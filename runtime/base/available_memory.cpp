@@ -60,6 +60,19 @@ int64_t left_in_groups() {
   }
 }
 
+struct SizeUnit {
+  int shift;
+  const char* name;
+};
+
+/// The largest of which there are at least ten.
+SizeUnit unit_of(int64_t bytes) {
+  constexpr int64_t kTen = 10;
+  if (bytes >= kTen << 40) return {40, " TiB"};
+  if (bytes >= kTen << 30) return {30, " GiB"};
+  return {20, " MiB"};
+}
+
 }  // namespace
 
 int64_t available_memory_bytes() {
@@ -67,9 +80,16 @@ int64_t available_memory_bytes() {
   return std::min(kib > 0 ? kib * 1024 : kUnlimited, left_in_groups());
 }
 
-std::string whole_mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+std::string size_text(int64_t bytes) {
+  const SizeUnit unit = unit_of(bytes);
+  return std::to_string(bytes >> unit.shift) + unit.name;
+}
 
-std::string mib_that_hold(int64_t bytes) { return std::to_string((bytes + (int64_t{1} << 20) - 1) >> 20) + " MiB"; }
+std::string size_that_holds(int64_t bytes) {
+  const SizeUnit unit = unit_of(bytes);
+  const bool is_whole = bytes % (int64_t{1} << unit.shift) == 0;
+  return std::to_string((bytes >> unit.shift) + (is_whole ? 0 : 1)) + unit.name;
+}
 
 void require_memory(int64_t bytes, const std::string& what) {
   constexpr int64_t kReserve = int64_t{256} << 20;  // for what is allocated without asking, by this and other processes
@@ -77,7 +97,7 @@ void require_memory(int64_t bytes, const std::string& what) {
   const int64_t available = known - std::min(kReserve, known / 8);
   if (bytes <= available) return;
   throw Error(ErrorCode::kResourceExhausted,
-              what + " needs " + whole_mib(bytes) + " of memory; available: " + whole_mib(available));
+              what + " needs " + size_text(bytes) + " of memory; available: " + size_text(available));
 }
 
 }  // namespace ferry

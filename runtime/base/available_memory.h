@@ -12,9 +12,9 @@ namespace ferry {
 /// Linux hands out more memory than it has and kills a process that then uses it; asking first makes that an error with a name.
 int64_t available_memory_bytes();
 
-/// "12 MiB", for messages: whole ones of what there is, and as many as hold what is needed.
-std::string whole_mib(int64_t bytes);
-std::string mib_that_hold(int64_t bytes);
+/// "12 MiB", for messages, and from 10 GiB and 10 TiB on in these. Rounded down, for what there is, and up, for what is needed.
+std::string size_text(int64_t bytes);
+std::string size_that_holds(int64_t bytes);
 
 /// Throws Error{kResourceExhausted} with `what`, the bytes wanted and those available if `bytes` are not available now. What
 /// this process has of lazy pages and has not touched yet (lazy_pages.h) is not: it is promised already.

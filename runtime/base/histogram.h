@@ -22,6 +22,9 @@ class Histogram {
     sum_ += value;
   }
 
+  /// The same values in the buckets of `bounds`, each of which is one of this histogram's.
+  Histogram merged(std::vector<double> bounds) const;
+
   std::span<const double> bounds() const { return bounds_; }
   std::span<const int64_t> counts() const { return counts_; }  // [bounds + 1] of each bucket alone
   double sum() const { return sum_; }                          // of all values

@@ -60,6 +60,10 @@ bool any_pair(const std::string& one, const std::string& other,
 
 bool is_loopback_host(const std::string& host) { return std::ranges::all_of(addresses_of(host), is_loopback_address); }
 
+bool is_any_host(const std::string& host) {
+  return std::ranges::any_of(addresses_of(host), [](const auto& each) { return each == kAnyIpv4 || each == kAnyIpv6; });
+}
+
 bool do_listeners_collide(const std::string& one, const std::string& other) {
   return any_pair(one, other, [](const std::string& a, const std::string& b) { return takes(a, b) || takes(b, a); });
 }

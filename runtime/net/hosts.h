@@ -10,6 +10,9 @@ namespace ferry {
 /// Whether `host` (a name, or an address with or without brackets) reaches this machine only.
 bool is_loopback_host(const std::string& host);
 
+/// Returns whether `host` stands for all addresses of this machine, as 0.0.0.0 and :: do, with brackets or without.
+bool is_any_host(const std::string& host);
+
 /// Whether one port cannot be listened on at both hosts: they have an address in common, or one is that of all addresses.
 bool do_listeners_collide(const std::string& one, const std::string& other);
 

@@ -12,6 +12,7 @@
 #include "runtime/base/text_file.h"
 #include "runtime/net/host_port.h"
 #include "runtime/net/hosts.h"
+#include "runtime/net/own_hosts.h"
 
 namespace ferry {
 namespace {
@@ -141,6 +142,18 @@ Access load_access(const AccessOptions& options) {
   for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(allowed_host(host));
   for (const std::string& origin : options.allowed_origins) access.allowed_origins.push_back(allowed_origin(origin));
   return access;
+}
+
+void allow_own_hosts(Access& access, const std::string& http_address) {
+  if (http_address == "off" || !is_any_host(parse_host_port("--http", http_address).host)) return;
+  for (const std::string& host : own_hosts()) access.allowed_hosts.push_back(host);
+}
+
+std::optional<std::string> allowed_names(const std::string& http_address, const Access& access) {
+  if (!is_any_host(parse_host_port("--http", http_address).host)) return std::nullopt;
+  std::string line = "http answers to the names localhost";
+  for (const std::string& host : access.allowed_hosts) line += ", " + host;
+  return line + "; --allowed-host adds others";
 }
 
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key) {

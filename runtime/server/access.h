@@ -56,6 +56,13 @@ std::vector<std::string> read_key_file(const std::filesystem::path& file);
 /// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.
 Access load_access(const AccessOptions& options);
 
+/// A server that listens on all addresses of this machine may be asked by any name of it: if `http_address` (HOST:PORT, or off)
+/// is that, own_hosts() are allowed, too.
+void allow_own_hosts(Access& access, const std::string& http_address);
+
+/// Returns one line with the names that HTTP answers to, if `http_address` is on all addresses.
+std::optional<std::string> allowed_names(const std::string& http_address, const Access& access);
+
 /// The key that a caller presents, empty if none: what follows "Bearer ", in whatever case that is written, in `authorization`,
 /// or else `x_api_key`. Both as sent, empty where absent.
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);

@@ -57,9 +57,9 @@ void GenerateCall::hand_to_pool() {
     stop_preparing({}, to_status(e));
     return;
   }
-  if (shared_.pool_for(message_->work()).try_run([call = self_] { call->prepare(); })) return;
+  if (shared_.pools.try_run(message_->work(), [call = self_] { call->prepare(); })) return;
   shared_.preparations.leave(place_);
-  stop_preparing({}, exhausted("as many prompts as may wait to be tokenized do already; try later"));
+  stop_preparing({}, to_status(shared_.pools.refusal()));
 }
 
 void GenerateCall::refuse(const grpc::Status& status) {
@@ -209,7 +209,7 @@ void GenerateCall::end_choice(const GenerateEvent& event) {
   } else if (!status.ok() && !failure_) {
     failure_ = status;
     // Without a place in its queue they come to their own ends.
-    static_cast<void>(shared_.tokenizers.try_run([call = shared_from_this()] { call->abort_requests(); }));
+    static_cast<void>(shared_.pools.try_run(PromptWork::kText, [call = shared_from_this()] { call->abort_requests(); }));
   }
 }
 

@@ -5,11 +5,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kTokenizerThreads = 2;    // prompts that are tokenized at once
-constexpr std::size_t kMediaThreads = 2;        // prompts whose pictures are fetched and decoded at once
-constexpr std::size_t kGrammarThreads = 2;      // prompts whose grammars are waited for at once
-constexpr std::size_t kMaxWaitingPrompts = 64;  // for one of these, each
-constexpr int64_t kCallsBesideTheQueue = 256;   // whose answers are still being read, or whose prompts are being made
+constexpr int64_t kCallsBesideTheQueue = 256;  // whose answers are still being read, or whose prompts are being made
 
 int64_t max_open_calls(const EngineLoad& load) {
   return load.max_running_requests + load.max_waiting_requests + kCallsBesideTheQueue;
@@ -36,19 +32,8 @@ GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits
       limits(bounded_by(engine_client.prompt_bounds(), server_limits)),
       clock(its_clock),
       preparations(its_clock),
-      tokenizers(kTokenizerThreads, kMaxWaitingPrompts),
-      media_readers(kMediaThreads, kMaxWaitingPrompts),
-      grammar_makers(kGrammarThreads, kMaxWaitingPrompts),
+      pools(engine_client.load()),
       open_calls(std::make_shared<OpenCalls>(max_open_calls(engine_client.load()), server_limits.grpc_memory_bytes)) {}
-
-TaskPool& GenerateContext::pool_for(PromptWork work) {
-  switch (work) {
-    case PromptWork::kText: break;
-    case PromptWork::kMedia: return media_readers;
-    case PromptWork::kGrammar: return grammar_makers;
-  }
-  return tokenizers;
-}
 
 bool GenerateContext::abort(const std::string& owner, const std::string& request_id) {
   // In this order: requests are submitted before their call leaves the preparations. And both: one may run while another that

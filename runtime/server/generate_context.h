@@ -9,7 +9,7 @@
 #include "runtime/options/server_limits.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
-#include "runtime/server/task_pool.h"
+#include "runtime/server/prompt_pools.h"
 
 namespace ferry {
 
@@ -28,23 +28,17 @@ class OpenCalls {
   int64_t num_calls_ = 0, num_bytes_ = 0;
 };
 
-/// What making a prompt may have to wait for.
-enum class PromptWork { kText, kMedia, kGrammar };
-
 /// What all calls for tokens of a gRPC port share, whatever service they are of.
 struct GenerateContext {
   EngineClient& engine;
   const ServerLimits limits;
   Clock& clock;  // of arrivals and deadlines: the coordinator's own
   Preparations preparations;
-  TaskPool tokenizers;                          // of prompts that are text alone: what takes long keeps nobody else waiting
-  TaskPool media_readers;                       // of those with pictures
-  TaskPool grammar_makers;                      // of those whose text is constrained, which may wait for the grammar's compiler
+  PromptPools pools;
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the services leave it, too
 
   GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock = real_clock());
 
-  TaskPool& pool_for(PromptWork work);
   /// Ends the call that `owner` named so, or whose requests have that name; false if there is none.
   bool abort(const std::string& owner, const std::string& request_id);
 };

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
+#include "runtime/net/percent_escape.h"
 #include "runtime/server/public_address.h"
 
 namespace ferry {
@@ -28,12 +29,6 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_white_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_white_space(text.back())) text.remove_suffix(1);
   return text;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 /// The text before a data URL's comma: [TYPE][;PARAMETER…];base64.
@@ -54,8 +49,8 @@ std::string plain_base64(std::string_view data, std::size_t max_chars, const std
   for (std::size_t i = 0; i < data.size(); ++i) {
     const std::size_t start = i;
     char c = data[i];
-    if (c == '%' && data.size() - i > 2 && hex_digit(data[i + 1]) >= 0 && hex_digit(data[i + 2]) >= 0) {
-      c = static_cast<char>(hex_digit(data[i + 1]) * 16 + hex_digit(data[i + 2]));
+    if (const std::optional<char> escaped = percent_escape(data.substr(i))) {
+      c = *escaped;
       i += 2;
     }
     if (is_white_space(c)) continue;

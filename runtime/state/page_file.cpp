@@ -46,7 +46,7 @@ FileDescriptor open_private_file(const std::filesystem::path& folder, int64_t nu
   if (!std::filesystem::is_directory(folder, error)) throw_no_file(folder, "allowed: a folder that is there");
   rlimit limit{};  // a process that exceeds it is ended
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(num_bytes))
-    throw_no_file(folder, "a file of " + mib_that_hold(num_bytes) + " is larger than this process may make (ulimit -f)");
+    throw_no_file(folder, "a file of " + size_that_holds(num_bytes) + " is larger than this process may make (ulimit -f)");
   FileDescriptor file = make_nameless(folder);
   if (file.get() < 0) throw_no_file(folder, "no file can be made there: " + std::string(std::strerror(errno)));
   if (::fallocate(file.get(), 0, 0, num_bytes) == 0) return file;
@@ -55,8 +55,8 @@ FileDescriptor open_private_file(const std::filesystem::path& folder, int64_t nu
   const bool is_known = ::fstatvfs(file.get(), &room) == 0;
   const int64_t num_free = is_known ? static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize) : 0;
   if (why == EOPNOTSUPP && num_free >= num_bytes && ::ftruncate(file.get(), num_bytes) == 0) return file;
-  const std::string has = is_known ? ", its file system has " + whole_mib(num_free) + " free" : "";
-  throw_no_file(folder, "there is no room for a file of " + mib_that_hold(num_bytes) + has + " (" +
+  const std::string has = is_known ? ", its file system has " + size_text(num_free) + " free" : "";
+  throw_no_file(folder, "there is no room for a file of " + size_that_holds(num_bytes) + has + " (" +
                             std::strerror(why == EOPNOTSUPP ? ENOSPC : why) + ")");
 }
 

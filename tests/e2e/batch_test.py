@@ -114,18 +114,21 @@ class BatchTest(unittest.TestCase):
                 request("good", prompt="again"),
                 {"method": "POST", "url": "/v1/completions", "body": {}},
                 request("last", prompt=[1, 2, 3], max_tokens=4, n=2, temperature=0.5),
+                request("responses", "/v1/responses", input="The river", max_output_tokens=4),
             ]
         )
-        self.run_batch(code=SOME_FAILED)
+        self.assertIn("3 answered, 8 failed", self.run_batch(code=SOME_FAILED))
         lines = [json.loads(line) for line in self.output.read_text().splitlines()]
-        self.assertEqual(len(lines), 10)
+        self.assertEqual(len(lines), 11)
         statuses = {line["custom_id"]: line["response"]["status_code"] for line in lines if line["response"]}
-        self.assertEqual(statuses, {"good": 200, "temperature": 400, "model": 404, "priority": 400, "last": 200})
+        self.assertEqual(statuses, {"good": 200, "temperature": 400, "model": 404, "priority": 400, "last": 200, "responses": 200})
         errors = sorted((line["line"], line["error"]["code"]) for line in lines if line["error"])
         kinds = ["invalid_json_line", "invalid_request", "invalid_request", "duplicate_custom_id", "invalid_request"]
         self.assertEqual(errors, list(zip([2, 5, 6, 8, 9], kinds)))
-        self.assertIn("10 were before", self.run_batch(), "nothing is done twice")
-        self.assertEqual(len(self.output.read_text().splitlines()), 10)
+        said = self.run_batch(code=SOME_FAILED)
+        self.assertIn("11 were before", said, "nothing is done twice")
+        self.assertIn("11 lines, 8 of them errors", said)
+        self.assertEqual(len(self.output.read_text().splitlines()), 11)
 
     def test_goes_on_after_it_was_killed(self):
         requests = some_requests(NUM_LONG, max_tokens=24)

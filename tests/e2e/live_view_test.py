@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -221,6 +222,15 @@ class PageAloneTest(ferry_job.JobTest):
                 self.assertEqual(answer.status, status)
         with contextlib.closing(self.open(urllib.request.Request(f"http://{job.http_address}/"))) as answer:
             self.assertIn("frame-ancestors 'none'", answer.headers["Content-Security-Policy"])
+
+    def test_a_server_on_all_addresses_has_the_names_of_its_machine(self):
+        job = self.start(ranks=1, memory="256MiB", http="0.0.0.0:0")
+        name, port = socket.gethostname(), job.http_address.rpartition(":")[2]
+        self.assertRegex(job.log(), rf"(?m)^ferry: http answers to the names localhost, {re.escape(name.lower())}.*; --allowed-host adds others$")
+        for host, status in ((name, 200), (f"{name.upper()}:{port}", 200), (f"{name.split('.')[0]}.local", 200), ("stranger.example", 403)):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/status.json", headers={"Host": host})
+            with self.subTest(host=host), contextlib.closing(self.open(request)) as answer:
+                self.assertEqual(answer.status, status)
 
     @staticmethod
     def open(request):

@@ -119,7 +119,7 @@ void read_batch_lines(Input input) {
                                               : batch::complaint_line(std::get<batch::BatchComplaint>(read));
   FERRY_CHECK(line.find('\n') == std::string::npos && batch::may_begin_output_line(line));
   const batch::BatchDone done = batch::read_output_line(line, "answers line 1");
-  FERRY_CHECK(request != nullptr ? std::get<std::string>(done) == request->custom_id : std::get<int64_t>(done) == 7);
+  FERRY_CHECK(request != nullptr ? done.custom_id == request->custom_id : done.line == 7 && done.is_failed);
   static_cast<void>(batch::read_output_line(text_of(input), "answers line 2"));
 }
 

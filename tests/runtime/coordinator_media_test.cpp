@@ -126,7 +126,7 @@ TEST_F(CoordinatorMediaTest, PicturesOfWhoLeftAreLetGo) {
 TEST_F(CoordinatorMediaTest, TheOptionThatAsksForTooMuchMemoryIsBlamed) {
   const auto refuse = [&](const MediaOptions& media, const std::string& option) {
     options_.media = media;
-    test::expect_error([&] { start(); }, ErrorCode::kResourceExhausted, {option + " is 1048576", "MiB", "available: "});
+    test::expect_error([&] { start(); }, ErrorCode::kResourceExhausted, {option + " is 1024 GiB", "available: "});
   };
   constexpr int64_t kTiB = int64_t{1} << 40;
   refuse({.is_wanted = true, .cache_bytes = kTiB}, "--picture-cache");

@@ -27,13 +27,13 @@ void ApiCall::begin(HttpRequest request, const ReadTask& read) {
   } catch (const Error& error) {
     return fail(ApiError(error));
   }
-  run_on(context_.tokenizers,
+  run_on(PromptWork::kText,
          [call = shared_from_this(), request = std::move(request), read] { call->read_request(request, read); });
 }
 
-void ApiCall::run_on(TaskPool& pool, std::function<void()> step) {
-  if (pool.try_run(std::move(step))) return;
-  fail(ApiError(Error(ErrorCode::kResourceExhausted, "as many prompts as may wait to be made do already; try later")));
+void ApiCall::run_on(PromptWork work, std::function<void()> step) {
+  if (context_.pools.try_run(work, std::move(step))) return;
+  fail(ApiError(context_.pools.refusal()));
   leave_preparations();
 }
 
@@ -54,7 +54,7 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
     return leave_preparations();
   }
   if (!task->has_media() && !task->generation().constraint) return prepare(*task);  // else it may take long
-  run_on(task->has_media() ? context_.media_readers : context_.grammar_makers,
+  run_on(task->has_media() ? PromptWork::kMedia : PromptWork::kGrammar,
          [call = shared_from_this(), task] { call->prepare(*task); });
 }
 

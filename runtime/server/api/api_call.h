@@ -36,7 +36,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
 
  private:
   void begin(HttpRequest request, const ReadTask& read);
-  void run_on(TaskPool& pool, std::function<void()> step);
+  void run_on(PromptWork work, std::function<void()> step);
   void read_request(const HttpRequest& request, const ReadTask& read);
   void prepare(ApiTask& task);
   void submit(PreparedCall prepared);

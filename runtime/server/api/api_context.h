@@ -8,6 +8,7 @@
 #include "runtime/server/api/settings.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
+#include "runtime/server/prompt_pools.h"
 #include "runtime/server/task_pool.h"
 
 namespace ferry::api {
@@ -34,11 +35,9 @@ struct ApiContext {
   GrammarEngine& grammars;
   Preparations preparations{};
   CallCount calls{};
-  // The last one ends first: a tokenizer hands calls to the others.
-  TaskPool finishers;       // whole answers are written here, and requests ended that a sink may not end
-  TaskPool media_readers;   // prompts with pictures, which take long, are made here and keep nobody else waiting
-  TaskPool grammar_makers;  // so are prompts whose text is constrained, which may wait for the grammar's compiler
-  TaskPool tokenizers;      // bodies are read here, and the other prompts made
+  // The last one ends first: making prompts hands calls to the finishers.
+  TaskPool finishers;  // whole answers are written here, and requests ended that a sink may not end
+  PromptPools pools;   // bodies are read here, and prompts made
 };
 
 }  // namespace ferry::api

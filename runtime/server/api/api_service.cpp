@@ -8,10 +8,6 @@
 namespace ferry::api {
 namespace {
 
-constexpr std::size_t kTokenizerThreads = 2;      // calls whose bodies are read and prompts tokenized at once
-constexpr std::size_t kMediaThreads = 2;          // calls whose pictures are fetched and decoded at once
-constexpr std::size_t kGrammarThreads = 2;        // calls whose grammars are waited for at once
-constexpr std::size_t kMaxWaitingPrompts = 64;    // for one of these, each
 constexpr std::size_t kMaxWaitingAnswers = 1024;  // to be written as a whole
 
 }  // namespace
@@ -23,9 +19,7 @@ class ApiService::Impl {
                  .settings = std::move(settings),
                  .grammars = engine.grammars(),
                  .finishers = TaskPool(1, kMaxWaitingAnswers),
-                 .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
-                 .grammar_makers = TaskPool(kGrammarThreads, kMaxWaitingPrompts),
-                 .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts)} {}
+                 .pools = PromptPools(engine.load())} {}
 
   ApiContext& context() { return context_; }
 

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::size_t kPieceBytes = 1 << 16;  // that are read at a time
 
+/// Does not wait for somebody to write to a FIFO. Reading a regular file is the same without O_NONBLOCK.
 int open_input(const std::string& name) {
-  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) throw Error(ErrorCode::kNotFound, name + " cannot be read: " + std::generic_category().message(errno));
   return fd;
 }

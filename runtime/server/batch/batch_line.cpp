@@ -29,8 +29,9 @@ std::string fault_of(const ordered_json& object) {
   const auto method = object.find("method"), url = object.find("url"), body = object.find("body");
   if (method == object.end() || *method != "POST")
     return "method is " + (method == object.end() ? "missing" : shown(*method)) + "; allowed: \"POST\"";
-  if (url == object.end() || (*url != "/v1/chat/completions" && *url != "/v1/completions"))
-    return "url is " + (url == object.end() ? "missing" : shown(*url)) + "; allowed: /v1/chat/completions, /v1/completions";
+  if (url == object.end() || (*url != "/v1/chat/completions" && *url != "/v1/completions" && *url != "/v1/responses"))
+    return "url is " + (url == object.end() ? "missing" : shown(*url)) +
+           "; allowed: /v1/chat/completions, /v1/completions, /v1/responses";
   if (body == object.end() || !body->is_object())
     return "body is " + (body == object.end() ? "missing" : shown(*body)) + "; allowed: a JSON object";
   const auto stream = body->find("stream");
@@ -64,7 +65,8 @@ std::variant<BatchRequest, BatchComplaint> read_batch_line(std::string_view text
                                 {.depth = static_cast<int>(limits.http_json_depth) + 1,
                                  .bytes = limits.http_body_bytes + kAroundBodyBytes,
                                  .values = limits.http_json_values + kAroundBodyValues,
-                                 .members = kMembersMax});
+                                 .members = kMembersMax,
+                                 .duplicates = DuplicateKeys::kRefuse});
   } catch (const Error& error) {
     return BatchComplaint{.line = line, .custom_id = "", .code = "invalid_json_line", .message = error.what()};
   }
@@ -103,9 +105,11 @@ BatchDone read_output_line(std::string_view text, const std::string& name) {
     return it == object.end() ? nullptr : &*it;
   };
   const ordered_json *line = found("line"), *response = found("response"), *custom_id = found("custom_id");
-  if (line != nullptr && line->is_number_integer()) return line->get<int64_t>();
-  if (custom_id != nullptr && custom_id->is_string() && response != nullptr && response->is_object())
-    return custom_id->get<std::string>();
+  if (line != nullptr && line->is_number_integer()) return {.custom_id = "", .line = line->get<int64_t>(), .is_failed = true};
+  if (custom_id != nullptr && custom_id->is_string() && response != nullptr && response->is_object()) {
+    const auto status = response->find("status_code");
+    return {.custom_id = custom_id->get<std::string>(), .is_failed = status == response->end() || *status != 200};
+  }
   throw_invalid(name + " is " + shown(object) + "; allowed: an answer that ferry batch wrote, or no such file");
 }
 

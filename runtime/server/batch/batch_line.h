@@ -44,8 +44,12 @@ std::variant<BatchRequest, BatchComplaint> read_batch_line(std::string_view text
 std::string answer_line(const BatchRequest& request, const std::string& request_id, const HttpResponse& response);
 std::string complaint_line(const BatchComplaint& complaint);
 
-/// What a line of the output says is done: the request of this id, or the line of this number.
-using BatchDone = std::variant<std::string, int64_t>;
+/// A line of the output tells this of the input.
+struct BatchDone {
+  std::string custom_id;   // of the request that was made; empty: it complains about `line`
+  int64_t line = 0;        // of the input
+  bool is_failed = false;  // a complaint, or an answer with another status than 200
+};
 /// Throws Error{kInvalidArgument} for what ferry batch does not write.
 BatchDone read_output_line(std::string_view text, const std::string& name);
 /// Whether `text` may be the beginning of a line of the output.

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -77,10 +76,11 @@ void BatchOutput::check_begin(std::string_view line) const {
 void BatchOutput::note_done(std::string_view line) {
   ++num_found_;
   BatchDone done = read_output_line(line, name_ + " line " + std::to_string(num_found_));
-  if (auto* id = std::get_if<std::string>(&done)) {
-    ids_.insert(std::move(*id));
+  num_failed_ += done.is_failed ? 1 : 0;
+  if (done.custom_id.empty()) {
+    lines_.insert(done.line);
   } else {
-    lines_.insert(std::get<int64_t>(done));
+    ids_.insert(std::move(done.custom_id));
   }
 }
 

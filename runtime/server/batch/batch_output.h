@@ -23,6 +23,8 @@ class BatchOutput {
   bool has_answer_to_line(int64_t line) const { return lines_.contains(line); }
   /// Lines that were there at the start.
   int64_t num_found() const { return num_found_; }
+  /// Counts the complaints and the answers with errors among them.
+  int64_t num_failed() const { return num_failed_; }
   /// Bytes of a last line that were cut off.
   int64_t num_cut_bytes() const { return num_cut_bytes_; }
 
@@ -39,7 +41,7 @@ class BatchOutput {
   const std::string name_;
   FileDescriptor file_;
   int64_t bytes_ = 0;  // of whole lines
-  int64_t num_found_ = 0, num_cut_bytes_ = 0;
+  int64_t num_found_ = 0, num_failed_ = 0, num_cut_bytes_ = 0;
   std::unordered_set<std::string> ids_;
   std::unordered_set<int64_t> lines_;
 };

@@ -38,7 +38,7 @@ std::string describe(const BatchProgress& progress, ProgressForm form) {
            std::string(static_cast<std::size_t>(kBarCells - filled), '.') + "] ";
   }
   text += std::to_string(static_cast<int>(share * 100)) + " %, " + std::to_string(counts.num_answered) + " answered";
-  if (counts.num_failed > 0) text += " (" + std::to_string(counts.num_failed) + " with errors)";
+  if (counts.num_failed > 0) text += ", " + std::to_string(counts.num_failed) + " failed";
   if (counts.num_skipped > 0) text += ", " + std::to_string(counts.num_skipped) + " were before";
   text += ", " + std::to_string(counts.num_running) + " running";
   if (progress.elapsed_s > 0)

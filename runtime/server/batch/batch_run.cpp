@@ -147,17 +147,16 @@ void BatchRun::finish_call(Call call, const HttpResponse& response) {
   }
   allowed_ = std::min(allowed_ + 1, options_.concurrency);
   output_.add(answer_line(call.request, call.request_id, response));
-  note_answered(call.bytes, response.status != 200);
+  note_end(call.bytes, response.status != 200);
 }
 
 void BatchRun::complain(const BatchComplaint& complaint, int64_t bytes) {
   output_.add(complaint_line(complaint));
-  note_answered(bytes, /*is_failed=*/true);
+  note_end(bytes, /*is_failed=*/true);
 }
 
-void BatchRun::note_answered(int64_t bytes, bool is_failed) {
-  ++counts_.num_answered;
-  counts_.num_failed += is_failed ? 1 : 0;
+void BatchRun::note_end(int64_t bytes, bool is_failed) {
+  ++(is_failed ? counts_.num_failed : counts_.num_answered);
   counts_.done_bytes += bytes;
 }
 

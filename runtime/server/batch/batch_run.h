@@ -28,8 +28,8 @@ namespace ferry::batch {
 
 struct BatchCounts {
   int64_t num_skipped = 0;   // lines that were answered before
-  int64_t num_answered = 0;  // by this run, those that failed included
-  int64_t num_failed = 0;    // answered with an error
+  int64_t num_answered = 0;  // by this run
+  int64_t num_failed = 0;    // by this run, with an error in the place of an answer
   int64_t num_running = 0;
   int64_t done_bytes = 0;  // of the input, in lines that are answered
 };
@@ -89,7 +89,7 @@ class BatchRun {
   std::vector<int64_t> wait_for_news(std::chrono::milliseconds patience);
   void take_news(int64_t number);
   void finish_call(Call call, const HttpResponse& response);
-  void note_answered(int64_t bytes, bool is_failed);
+  void note_end(int64_t bytes, bool is_failed);
   void complain(const BatchComplaint& complaint, int64_t bytes);
 
   const HttpRouter& router_;

@@ -265,7 +265,7 @@ void add_proxy_routes(HttpRouter& router, HttpProxyContext& context) {
       add("POST", prefix + path, RouteKind::kPrompt, openai);
     add("POST", prefix + "/messages", RouteKind::kPrompt, anthropic);
     add("POST", prefix + "/messages/count_tokens", RouteKind::kOther, anthropic);
-    for (const char* path : {"/models", "/models/*", "/responses/*"}) add("GET", prefix + path, RouteKind::kOther, openai);
+    for (const char* path : {"/models", "/models/**", "/responses/*"}) add("GET", prefix + path, RouteKind::kOther, openai);
   }
   for (const char* path : {"/tokenize", "/detokenize", "/apply-template"}) add("POST", path, RouteKind::kOther, openai);
 }

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kPieceBytes = 16 << 10;            // of an answer's body at a time
 constexpr std::uint32_t kHeadBytesMax = 64 << 10;        // of an answer
+constexpr int kInterimMax = 8;                           // answers with a status of 1xx, which are passed over
 constexpr std::chrono::milliseconds kPause{2};           // between looks at a hearer that is full
 constexpr std::chrono::milliseconds kNoMemoryPause{20};  // after the I/O thread found no memory
 constexpr std::chrono::seconds kLastWords{2};            // for an answer of whoever does not take the whole question
@@ -112,6 +113,10 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     } else {
       stream_.expires_never();
     }
+    read_header();
+  }
+
+  void read_header() {
     parser_.emplace();
     parser_->header_limit(kHeadBytesMax);
     parser_->body_limit(std::numeric_limits<std::int64_t>::max());  // it is passed on piece by piece
@@ -120,7 +125,13 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
 
   void on_header(error_code error, std::size_t) {
     if (error) return fail(error == http::error::end_of_stream ? "the connection was closed" : error.message());
-    HttpAnswerHead head{.status = static_cast<int>(parser_->get().result_int())};
+    const auto status = static_cast<int>(parser_->get().result_int());
+    if (status == 101) return fail("it answers 101, for which it was not asked");
+    if (status < 200) {
+      if (++num_interim_ > kInterimMax) return fail("it sent more than " + std::to_string(kInterimMax) + " interim answers");
+      return read_header();
+    }
+    HttpAnswerHead head{.status = status};
     for (const auto& field : parser_->get())
       head.headers.emplace_back(lower_case(std::string(field.name_string())), std::string(field.value()));
     if (const auto length = parser_->content_length()) head.length = static_cast<int64_t>(*length);
@@ -176,6 +187,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   std::optional<http::response_parser<http::buffer_body>> parser_;
   std::array<char, kPieceBytes> piece_{};
   bool has_head_ = false;
+  int num_interim_ = 0;  // answers so far
 };
 
 }  // namespace

@@ -59,6 +59,7 @@ class HttpExchange {
 /// Asks other servers over HTTP/1.1 in plain text. Each question has a connection of its own, so that none is lost to one that
 /// the other end was about to close; the answer's head is waited for as long as the connection stands (its other end is a
 /// server that may compute for minutes; a host that vanishes is noticed by TCP within a minute). Heads have at most 64 KiB.
+/// Interim answers (1xx, RFC 9110) are passed over: up to 8, and never a 101.
 ///
 /// Any thread may call any method; all input and output is one thread's.
 class HttpClient {

@@ -13,6 +13,10 @@ const HttpRouter::Methods* HttpRouter::at(std::string_view path) const {
   auto found = routes_.find(path);
   const std::size_t last = path.rfind('/') + 1;  // 0 where there is none
   if (found == routes_.end() && last > 0 && last < path.size()) found = routes_.find(std::string(path.substr(0, last)) + "*");
+  for (std::string_view above = path; found == routes_.end() && above.find('/') != std::string_view::npos;) {
+    above = above.substr(0, above.rfind('/'));
+    if (above.size() + 1 < path.size()) found = routes_.find(std::string(above) + "/**");
+  }
   return found == routes_.end() ? nullptr : &found->second;
 }
 

@@ -37,7 +37,8 @@ struct HttpRoute {
 class HttpRouter {
  public:
   /// `method` in upper case. A GET route answers HEAD, too. A path that ends with "/*" is that of all whose last part it could
-  /// be, which is not empty ("/v1/responses/*" of "/v1/responses/abc"); one that is added as it is goes first.
+  /// be, which is not empty ("/v1/responses/*" of "/v1/responses/abc"). One that ends with "/**" is that of all paths below.
+  /// A path that is added as it is goes first, then "/*", then the longest "/**".
   void add(const std::string& method, const std::string& path, HttpRoute route);
 
   /// Null if there is none.

@@ -1,5 +1,6 @@
 #include "runtime/server/live/live_json.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
@@ -42,6 +43,17 @@ using nlohmann::json;
 
 constexpr JsonLimits kStatusLimits{.depth = 8, .bytes = int64_t{1} << 20, .values = int64_t{1} << 14};
 
+/// Refuses numbers that no field can hold, before one is converted.
+void check_numbers(const json& value, const std::string& name) {
+  constexpr double kMax = 9e18;  // below 2^63
+  if (value.is_structured()) {
+    for (const auto& [key, member] : value.items())
+      check_numbers(member, name + (value.is_array() ? "[" + key + "]" : "." + key));
+  } else if (value.is_number() && !(std::abs(value.get<double>()) <= kMax)) {
+    throw_invalid(name + " is " + shown(value) + "; allowed: numbers of a size up to 9e18");
+  }
+}
+
 void check(const LiveStatus::Distribution& distribution, const std::string& name, const std::string& source) {
   if (distribution.counts.empty() || distribution.counts.size() == distribution.bounds.size() + 1) return;
   throw_invalid(source + ": seconds." + name + " has " + std::to_string(distribution.counts.size()) + " counts for " +
@@ -55,6 +67,7 @@ std::string to_json_text(const LiveStatus& status) { return json(status).dump(-1
 LiveStatus parse_live_status(std::string_view text, const std::string& source) {
   const json object = parse_json(text, source, kStatusLimits);
   if (!object.is_object() || !object.contains("server")) throw_invalid(source + " is no status of Ferry: " + shown(object));
+  check_numbers(object, source + ": status");
   try {
     auto status = object.get<LiveStatus>();
     check(status.seconds.first_token, "first_token", source);

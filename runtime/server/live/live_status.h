@@ -65,7 +65,7 @@ struct LiveStatus {
     double window_s = 0;
     std::vector<Phase> phases;
     double draft_s = 0;
-    double core_wait_s = 0;    // threads of the coordinator were ready and had no core
+    double core_wait_s = 0;    // threads of the coordinator were ready and had no core, all of them together
     double not_running_s = 0;  // it was stopped as a whole
   };
   /// An expert worker in the same time, as the coordinator sees it.

@@ -22,6 +22,7 @@ struct Distribution {
   const char* name;
   Histogram EngineStats::*histogram;
   const char* help;
+  const std::vector<double>& (*bounds)() = nullptr;  // null: the histogram's own
 };
 
 template <class Number>
@@ -141,14 +142,19 @@ constexpr Distribution kDistributions[] = {
     {"vllm:request_num_preemptions", &EngineStats::num_preemptions, "Times that a request gave way to an older one."},
     {"vllm:time_to_first_token_seconds", &EngineStats::first_token_s, "Seconds from a request's arrival to its first token."},
     {"vllm:inter_token_latency_seconds", &EngineStats::between_tokens_s,
-     "Seconds between one step that gave a request tokens and the next."},
+     "Seconds between one step that gave a request tokens and the next.", vllm_token_seconds},
     {"vllm:request_time_per_output_token_seconds", &EngineStats::per_token_s,
-     "Seconds for each token of a request but the first."},
-    {"vllm:e2e_request_latency_seconds", &EngineStats::total_s, "Seconds from a request's arrival to its end."},
-    {"vllm:request_queue_time_seconds", &EngineStats::queue_s, "Seconds from a request's arrival to its admission."},
-    {"vllm:request_inference_time_seconds", &EngineStats::inference_s, "Seconds from a request's admission to its last token."},
-    {"vllm:request_prefill_time_seconds", &EngineStats::prefill_s, "Seconds from a request's admission to its first token."},
-    {"vllm:request_decode_time_seconds", &EngineStats::decode_s, "Seconds from a request's first token to its last."},
+     "Seconds for each token of a request but the first.", vllm_token_seconds},
+    {"vllm:e2e_request_latency_seconds", &EngineStats::total_s, "Seconds from a request's arrival to its end.",
+     vllm_request_seconds},
+    {"vllm:request_queue_time_seconds", &EngineStats::queue_s, "Seconds from a request's arrival to its admission.",
+     vllm_request_seconds},
+    {"vllm:request_inference_time_seconds", &EngineStats::inference_s, "Seconds from a request's admission to its last token.",
+     vllm_request_seconds},
+    {"vllm:request_prefill_time_seconds", &EngineStats::prefill_s, "Seconds from a request's admission to its first token.",
+     vllm_request_seconds},
+    {"vllm:request_decode_time_seconds", &EngineStats::decode_s, "Seconds from a request's first token to its last.",
+     vllm_request_seconds},
 };
 
 void write_requests(const Report& report, MetricsText& text) {
@@ -302,7 +308,8 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   write_facts(report, text);
   for (const Distribution& distribution : kDistributions) {
     text.begin(distribution.name, MetricKind::kHistogram, distribution.help);
-    text.add(report.stats.*distribution.histogram);
+    const Histogram& histogram = report.stats.*distribution.histogram;
+    text.add(distribution.bounds == nullptr ? histogram : histogram.merged(distribution.bounds()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/quoting.h"
+#include "runtime/net/percent_escape.h"
 #include "runtime/server/api/answer.h"
 #include "runtime/server/api/api_error.h"
 #include "runtime/server/http/router.h"
@@ -32,9 +33,11 @@ std::string models_json(const ApiSettings& settings) {
   return dump({{"object", "list"}, {"data", std::move(list)}});
 }
 
-/// What a path names behind /models/.
-HttpResponse one_model(const ApiSettings& settings, const std::string& path) {
-  const std::string name = path.substr(path.rfind('/') + 1);
+/// Answers for the model that the path names behind /models/. A name may hold slashes, escaped ("org%2Fname", as OpenAI's
+/// client sends it) or not.
+HttpResponse one_model(const ApiSettings& settings, std::string_view path) {
+  constexpr std::string_view kFolder = "/models/";
+  const std::string name = percent_decoded(path.substr(path.find(kFolder) + kFolder.size()));
   const auto& names = settings.model_names;
   if (std::find(names.begin(), names.end(), name) != names.end())
     return {.status = 200, .body = dump(model_json(settings, name))};
@@ -57,7 +60,7 @@ void add_info_routes(HttpRouter& router, ApiContext& context) {
   const HttpResponse models{.status = 200, .body = models_json(settings)};
   for (const std::string prefix : {"/v1", ""}) {
     add("GET", prefix + "/models", HttpGuard::kGuarded, [models](const HttpRequest&) { return models; });
-    add("GET", prefix + "/models/*", HttpGuard::kGuarded,
+    add("GET", prefix + "/models/**", HttpGuard::kGuarded,
         [&settings](const HttpRequest& request) { return one_model(settings, request.path); });
   }
   const HttpResponse version{.status = 200, .body = dump({{"version", version_number()}})};

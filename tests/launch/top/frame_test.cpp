@@ -57,8 +57,8 @@ TEST_F(Frame, ShowsWhatThereIs) {
   const std::string text = text_of(draw_frame(busy_history(), {.columns = 100}));
   for (const char* part :
        {"demo-of-some-length, bf16, 9 ranks over mpi", "serving, up 1 min 59 s", "running 16 of 16", "waiting for media 4",
-        "error 2", "refused 7", "made 400", "busy 90.0 %", "no core 20.0 %", "decode 70.0 %, 35.0 ms of 16.0 rows", "42.0 %",
-        "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1,234"})
+        "error 2", "refused 7", "made 400", "busy 90.0 %", "threads without a core 0.20", "decode 70.0 %, 35.0 ms of 16.0 rows",
+        "42.0 %", "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1,234"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
 }
@@ -149,10 +149,12 @@ TEST_F(Frame, OneLookIsEnough) {
 TEST_F(Frame, StrangersTextIsHarmless) {
   LiveHistory history;
   LiveStatus status = busy(10);
-  status.server.model = "\x1b]0;evil\a\xff\r\nmodel";
+  status.server.model =
+      "\x1b]0;evil\a\xff\r\nmod\u202e"
+      "el";
   history.add(status);
   const std::string first = draw_frame(history, {.columns = 100, .has_colors = false}).front();
-  EXPECT_THAT(first, HasSubstr("?]0;evil????model"));
+  EXPECT_THAT(first, HasSubstr(R"(\x1b]0;evil\x07?\x0d\x0amod\u202eel)"));
 }
 
 TEST_F(Frame, ColoursEndWhereTheyBegan) {

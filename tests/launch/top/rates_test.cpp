@@ -21,12 +21,17 @@ TEST(Ratio, OfNothingIsNone) {
   EXPECT_FALSE(ratio(1, 0).has_value());
 }
 
-TEST(Quantile, IsSpreadEvenlyInABucket) {
+TEST(Quantile, IsSpreadEvenlyInABucketButTheFirst) {
   const LiveStatus::Distribution values{.bounds = {1, 2, 4}, .counts = {2, 2, 4, 2}};
-  EXPECT_DOUBLE_EQ(quantile(values, 0.1).value(), 0.5);
-  EXPECT_DOUBLE_EQ(quantile(values, 0.4).value(), 2);
-  EXPECT_DOUBLE_EQ(quantile(values, 0.6).value(), 3);
-  EXPECT_DOUBLE_EQ(quantile(values, 0.95).value(), 4) << "above the last bound nothing is known but that bound";
+  for (const double share : {0.1, 0.2}) {
+    EXPECT_EQ(quantile(values, share).value().value, 1);
+    EXPECT_TRUE(quantile(values, share).value().is_bound) << "below the first bound nothing is known but that bound";
+  }
+  EXPECT_DOUBLE_EQ(quantile(values, 0.3).value().value, 1.5);
+  EXPECT_DOUBLE_EQ(quantile(values, 0.4).value().value, 2);
+  EXPECT_DOUBLE_EQ(quantile(values, 0.6).value().value, 3);
+  EXPECT_FALSE(quantile(values, 0.6).value().is_bound);
+  EXPECT_DOUBLE_EQ(quantile(values, 0.95).value().value, 4) << "above the last bound nothing is known but that bound";
   EXPECT_FALSE(quantile({.bounds = {1}, .counts = {0, 0}}, 0.5).has_value());
   EXPECT_FALSE(quantile({}, 0.5).has_value());
 }

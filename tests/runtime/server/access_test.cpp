@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/base/error.h"
+#include "runtime/net/own_hosts.h"
 #include "runtime/server/descriptor_limit.h"
 #include "tests/support/expect_error.h"
 
@@ -103,6 +104,22 @@ TEST_F(AccessTest, AllowedOriginsAreAsBrowsersSendThem) {
   EXPECT_EQ(load_access({.allowed_origins = {"HTTPS://Chat.Example", "http://[::1]:3000", "http://localhost:443", "*"}})
                 .allowed_origins,
             (std::vector<std::string>{"https://chat.example", "http://[::1]:3000", "http://localhost:443", "*"}));
+}
+
+TEST_F(AccessTest, AServerOnAllAddressesHasTheNamesOfItsMachine) {
+  std::vector<std::string> own = own_hosts();
+  ASSERT_FALSE(own.empty());
+  own.insert(own.begin(), "ferry.example");
+  for (const char* address : {"0.0.0.0:8000", "[::]:0"}) {
+    Access access = load_access({.allowed_hosts = {"ferry.example"}});
+    allow_own_hosts(access, address);
+    EXPECT_EQ(access.allowed_hosts, own) << address;
+  }
+  for (const char* address : {"127.0.0.1:8000", "[::1]:8000", "10.0.0.1:8000", "somewhere:80", "off"}) {
+    Access access;
+    allow_own_hosts(access, address);
+    EXPECT_EQ(access.allowed_hosts, std::vector<std::string>()) << address;
+  }
 }
 
 TEST_F(AccessTest, AnOpenPortIsWarnedOf) {

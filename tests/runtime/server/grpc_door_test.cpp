@@ -30,6 +30,7 @@ using Stub = v1::Inference::Stub;
 
 constexpr const char* kKeyA = "key-of-anna-1";
 constexpr const char* kKeyB = "key-of-bob-22";
+constexpr int kMaxWaitingPrompts = 5 + 11;  // that run and wait of FakeEngineClient's load
 
 /// A connection of its own, whatever others there are.
 std::shared_ptr<grpc::Channel> connect_to(
@@ -180,7 +181,7 @@ class GrpcDoorTest : public testing::Test {
 TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
-  for (int i = 0; i < 2 + 64; ++i) {
+  for (int i = 0; i < 2 + kMaxWaitingPrompts; ++i) {
     calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
     if (i == 1) wait_for_endless(2);  // or the queue would have to hold these two as well
   }
@@ -206,7 +207,7 @@ TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
 TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
-  for (int i = 0; i < 2 + 64 + 30; ++i)
+  for (int i = 0; i < 2 + kMaxWaitingPrompts + 30; ++i)
     calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
   Endings endings(calls);
   EXPECT_TRUE(endings.wait_for(grpc::StatusCode::RESOURCE_EXHAUSTED, 30)) << "there is no room for them";
@@ -215,7 +216,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   endings.join();
   const int num_exhausted = endings.count(grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_LE(num_exhausted, 30 + 2) << "the two that are made may have been among those that waited when others came";
-  EXPECT_EQ(num_exhausted + endings.count(grpc::StatusCode::CANCELLED), 96);
+  EXPECT_EQ(num_exhausted + endings.count(grpc::StatusCode::CANCELLED), 2 + kMaxWaitingPrompts + 30);
 }
 
 TEST_F(GrpcDoorTest, OpenCallsAreCountedByTheMemoryOfTheirMessages) {
@@ -248,13 +249,13 @@ TEST_F(GrpcDoorTest, ACallsDeadlineEndsItsWaitForAThread) {
   for (int i = 0; i < 2; ++i)
     calls.push_back(std::make_unique<Call>(*stub_, endless, "", std::make_unique<grpc::ClientContext>()));
   wait_for_endless(2);
-  for (int i = 0; i < 64 + 1; ++i) waiting.push_back(std::make_unique<Call>(*stub_, endless));
+  for (int i = 0; i < kMaxWaitingPrompts + 1; ++i) waiting.push_back(std::make_unique<Call>(*stub_, endless));
   Endings endings(waiting);
-  ASSERT_TRUE(endings.wait_for(grpc::StatusCode::RESOURCE_EXHAUSTED, 1)) << "64 wait for a thread";
+  ASSERT_TRUE(endings.wait_for(grpc::StatusCode::RESOURCE_EXHAUSTED, 1)) << "all others wait for a thread";
   clock_.advance(2 * kTestLimit);
   for (auto& one : calls) one->context->TryCancel();
   endings.join();
-  EXPECT_EQ(endings.count(grpc::StatusCode::DEADLINE_EXCEEDED), 64);
+  EXPECT_EQ(endings.count(grpc::StatusCode::DEADLINE_EXCEEDED), kMaxWaitingPrompts);
   EXPECT_EQ(engine_.num_endless(), 2) << "a prompt was made for a call whose deadline had passed";
 }
 

@@ -41,13 +41,17 @@ class History {
 const ratio = (part, whole) => (whole > 0 ? part / whole : null);
 const total = (numbers) => Object.values(numbers).reduce((sum, number) => sum + number, 0);
 
-/** Inside of a bucket values are taken for evenly spread, as Prometheus' histogram_quantile does. */
+/**
+ * Below which a share of the values lies. Inside of a bucket they are taken for evenly spread, as Prometheus' histogram_quantile does.
+ * Of those in the first one no more is known than its bound, which is `isBound`.
+ */
 function quantile({ bounds, counts }, share) {
   const wanted = total(counts) * share;
   if (!wanted) return null;
   let before = 0, bucket = 0;
   while (bucket < bounds.length && before + counts[bucket] < wanted) before += counts[bucket++];
-  if (bucket === bounds.length) return bounds.at(-1);
-  const low = bucket ? bounds[bucket - 1] : 0;
-  return low + (bounds[bucket] - low) * ((wanted - before) / counts[bucket]);
+  if (bucket === bounds.length) return { value: bounds.at(-1), isBound: false };
+  if (bucket === 0) return { value: bounds[0], isBound: true };
+  const low = bounds[bucket - 1];
+  return { value: low + (bounds[bucket] - low) * ((wanted - before) / counts[bucket]), isBound: false };
 }

@@ -34,7 +34,7 @@ function phases() {
       figure(ratio(phase.rows, phase.steps)), figure(ratio(phase.sequences, phase.steps))]) : []);
     const tried = (look) => look.steps.drafts_tried;
     showFigures([
-      ["waits for a core", percent(ratio(recent.core_wait_s, recent.window_s))],
+      ["threads that wait for a core", figure(ratio(recent.core_wait_s, recent.window_s))],
       ["was stopped", percent(ratio(recent.not_running_s, recent.window_s))],
       ...(steps.max_drafts ? [
         ["guesses that were right", percent(history.growth((look) => look.steps.drafts_right, tried))],
@@ -59,7 +59,11 @@ function latencies() {
   const show = (history) => table.show(kinds.map(([name, field]) => {
     const found = history.distribution((look) => look.seconds[field]);
     const count = total(found.counts);
-    return [name, seconds(quantile(found, 0.5)), seconds(quantile(found, 0.95)), seconds(ratio(found.sum, count)), whole.format(count)];
+    const within = (share) => {
+      const { value, isBound } = quantile(found, share) ?? { value: null };
+      return (isBound ? "< " : "") + seconds(value);
+    };
+    return [name, within(0.5), within(0.95), seconds(ratio(found.sum, count)), whole.format(count)];
   }));
   return { section, show };
 }

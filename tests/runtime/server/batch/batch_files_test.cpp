@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <functional>
@@ -56,6 +57,12 @@ TEST(BatchLine, IsRefusedByWhatIsWrong) {
     EXPECT_NE(complaint.message.find(message), std::string::npos) << complaint.message;
   }
   EXPECT_EQ(request_of(begin + R"("body":{"stream":false}})").custom_id, "a");
+  for (const char* url : {"/v1/completions", "/v1/chat/completions", "/v1/responses"})
+    EXPECT_EQ(request_of(std::string(R"({"custom_id":"a","method":"POST","body":{},"url":")") + url + "\"}").url, url);
+  for (const std::string twice : {R"("body":{},"body":{}})", R"("body":{"seed":1,"seed":2}})"}) {
+    EXPECT_EQ(complaint_of(begin + twice).code, "invalid_json_line");
+    EXPECT_NE(complaint_of(begin + twice).message.find("twice"), std::string::npos) << complaint_of(begin + twice).message;
+  }
   for (const char* id : {"", R"("custom_id":"",)", R"("custom_id":7,)", R"("custom_id":null,)"}) {
     const BatchComplaint complaint =
         complaint_of(std::string("{") + id + R"("method":"POST","url":"/v1/completions","body":{}})");
@@ -77,14 +84,18 @@ TEST(BatchLine, AnswersSayWhatTheyAnswer) {
   EXPECT_EQ(answer["response"]["request_id"], "r1");
   EXPECT_EQ(answer["response"]["body"]["error"]["code"], 400);
   EXPECT_TRUE(answer["error"].is_null());
-  EXPECT_EQ(std::get<std::string>(read_output_line(line, "x")), "c");
+  EXPECT_EQ(read_output_line(line, "x").custom_id, "c");
+  EXPECT_TRUE(read_output_line(line, "x").is_failed);
+  EXPECT_FALSE(read_output_line(answer_line(request, "r1", {.status = 200, .body = "{}"}), "x").is_failed);
   EXPECT_TRUE(may_begin_output_line(line));
 
   const std::string complained = complaint_line({.line = 9, .custom_id = "c", .code = "invalid_request", .message = "no\nurl"});
   EXPECT_EQ(complained.find('\n'), std::string::npos);
   EXPECT_EQ(json::parse(complained)["error"]["message"], "no\nurl");
   EXPECT_TRUE(json::parse(complained)["response"].is_null());
-  EXPECT_EQ(std::get<int64_t>(read_output_line(complained, "x")), 9) << "the id may be another line's";
+  EXPECT_EQ(read_output_line(complained, "x").line, 9);
+  EXPECT_EQ(read_output_line(complained, "x").custom_id, "") << "the id may be another line's";
+  EXPECT_TRUE(read_output_line(complained, "x").is_failed);
   EXPECT_TRUE(json::parse(complaint_line({.line = 9}))["custom_id"].is_null());
 
   for (const char* foreign : {"{}", "[]", "7", R"({"custom_id":"c"})", R"({"custom_id":"c","response":null})"})
@@ -137,6 +148,8 @@ TEST_F(BatchFilesTest, InputsThatAreNoneAreRefused) {
   EXPECT_NE(error_of([&] { BatchInput(folder_.path() / "no", 10); }).find("no cannot be read"), std::string::npos);
   EXPECT_NE(error_of([&] { BatchInput(folder_.path(), 10); }).find("not a regular file"), std::string::npos);
   EXPECT_NE(error_of([&] { BatchInput("/dev/zero", 10); }).find("not a regular file"), std::string::npos);
+  ASSERT_EQ(::mkfifo((folder_.path() / "fifo").c_str(), 0600), 0);
+  EXPECT_NE(error_of([&] { BatchInput(folder_.path() / "fifo", 10); }).find("not a regular file"), std::string::npos);
 }
 
 TEST_F(BatchFilesTest, OutputGoesOnBehindWhatItHas) {
@@ -155,6 +168,7 @@ TEST_F(BatchFilesTest, OutputGoesOnBehindWhatItHas) {
     write("out", whole + torn);
     BatchOutput output(out(), input.fd());
     EXPECT_EQ(output.num_found(), 2);
+    EXPECT_EQ(output.num_failed(), 1);
     EXPECT_EQ(output.num_cut_bytes(), std::ssize(torn));
     EXPECT_TRUE(output.has_answer_to("a"));
     EXPECT_FALSE(output.has_answer_to("b"));

@@ -108,7 +108,7 @@ TEST_F(BatchRunTest, AnswersEveryLineOnce) {
   write_input(text + "nonsense\n" + line_of("7"));
   open(4);
   finish();
-  EXPECT_EQ(run_->counts().num_answered, 52);
+  EXPECT_EQ(run_->counts().num_answered, 50);
   EXPECT_EQ(run_->counts().num_failed, 2);
   EXPECT_EQ(run_->counts().done_bytes, input_->bytes());
   const std::multiset<std::string> all = ids();
@@ -125,6 +125,7 @@ TEST_F(BatchRunTest, AnswersEveryLineOnce) {
   finish();
   EXPECT_EQ(run_->counts().num_skipped, 52);
   EXPECT_EQ(run_->counts().num_answered, 0);
+  EXPECT_EQ(output_->num_failed(), 2);
   EXPECT_EQ(answers().size(), 52U);
   for (const auto& [prompt, count] : routes_.num_asked) EXPECT_EQ(count, 1) << prompt;
 }
@@ -210,7 +211,7 @@ TEST(BatchProgress, SaysHowFarItIs) {
                          .num_tokens = 500,
                          .elapsed_s = 10};
   EXPECT_EQ(describe(progress, ProgressForm::kPlain),
-            "50 %, 10 answered (1 with errors), 2 were before, 3 running, 50 tokens/s, 0:10");
+            "50 %, 10 answered, 1 failed, 2 were before, 3 running, 50 tokens/s, 0:10");
   EXPECT_EQ(describe(progress, ProgressForm::kBar).substr(0, 27), "[############............] ");
   progress.input_bytes = 0;
   EXPECT_EQ(describe(progress, ProgressForm::kPlain).substr(0, 5), "100 %");

@@ -108,6 +108,28 @@ TEST(HttpClient, TellsWhereAnAnswerBreaksOff) {
   EXPECT_EQ(hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").first, ExchangeEnd::kBroken);
 }
 
+TEST(HttpClient, PassesOverInterimAnswers) {
+  const std::string interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+  const std::string answer = "HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nbody";
+  const auto [end, ear] = hear(interim + "HTTP/1.1 199 Later\r\n\r\n" + answer);
+  EXPECT_EQ(end, ExchangeEnd::kWhole);
+  EXPECT_EQ(ear->head_.status, 201);
+  EXPECT_EQ(ear->head_.headers.size(), 1U) << "of the answer alone";
+  EXPECT_EQ(ear->body_, "body");
+  EXPECT_EQ(hear(interim + interim + interim + interim + answer).first, ExchangeEnd::kWhole);
+  const auto [endless, too_many] = hear(interim + interim + interim + interim + interim + answer);
+  EXPECT_EQ(endless, ExchangeEnd::kUnreachable);
+  EXPECT_EQ(too_many->reason_, "it sent more than 8 interim answers");
+  EXPECT_EQ(hear(interim).first, ExchangeEnd::kUnreachable) << "no answer follows";
+}
+
+TEST(HttpClient, TakesNoOtherProtocol) {
+  const auto [end, ear] = hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n");
+  EXPECT_EQ(end, ExchangeEnd::kUnreachable);
+  EXPECT_EQ(ear->head_.status, 0);
+  EXPECT_EQ(ear->reason_, "it answers 101, for which it was not asked");
+}
+
 TEST(HttpClient, TellsWhoIsNotThere) {
   const test::ReservedPort nobody;
   HttpClient client;

@@ -27,5 +27,24 @@ TEST(HttpRouter, PathsAndTheirLastParts) {
   EXPECT_EQ(router.methods("/"), "");
 }
 
+TEST(HttpRouter, PathsOfAnyNumberOfParts) {
+  HttpRouter router;
+  for (const char* path : {"/v1/models/**", "/v1/models/a/b/**", "/v1/models/*", "/v1/models/a/b/fixed"})
+    router.add("GET", path, {});
+  const auto found = [&](const char* path) {
+    const HttpRoute* route = router.find("GET", path);
+    return route == nullptr ? std::string() : route->path;
+  };
+  EXPECT_EQ(found("/v1/models/a"), "/v1/models/*");
+  EXPECT_EQ(found("/v1/models/a/b"), "/v1/models/**");
+  EXPECT_EQ(found("/v1/models/a/"), "/v1/models/**");
+  EXPECT_EQ(found("/v1/models//"), "/v1/models/**");
+  EXPECT_EQ(found("/v1/models/a/b/c/d"), "/v1/models/a/b/**");
+  EXPECT_EQ(found("/v1/models/a/b/fixed"), "/v1/models/a/b/fixed");
+  EXPECT_EQ(found("/v1/models/"), "");
+  EXPECT_EQ(found("/v1/models"), "");
+  EXPECT_EQ(found("/v1/other/a"), "");
+}
+
 }  // namespace
 }  // namespace ferry

@@ -53,6 +53,7 @@ class TlsTest : public ::testing::Test {
     make_signer("ca");
     make_signer("stranger_ca");
     make_signed("server", "ca");
+    make_signed("rsa_server", "ca", "rsa:2048");
     make_signed("client", "ca");
     make_signed("stranger", "stranger_ca");
   }
@@ -70,8 +71,11 @@ class TlsTest : public ::testing::Test {
 
   /// What the server answers to a client of TLS that shows `name`'s certificate, if there is a name; empty if it does not
   /// answer.
-  std::string ask(const std::string& name, int version = TLS1_3_VERSION) {
+  std::string ask(const std::string& name, int version = TLS1_3_VERSION, const char* ciphers = nullptr) {
     net::ssl::context context(net::ssl::context::tls_client);
+    if (ciphers != nullptr) {
+      EXPECT_EQ(SSL_CTX_set_cipher_list(context.native_handle(), ciphers), 1) << ciphers;
+    }
     SSL_CTX_set_max_proto_version(context.native_handle(), version);
     SSL_CTX_set_min_proto_version(context.native_handle(), version);
     context.load_verify_file(cert("ca").string());
@@ -99,9 +103,9 @@ class TlsTest : public ::testing::Test {
     run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name +
         ".key -out " + name + ".crt");
   }
-  void make_signed(const std::string& name, const std::string& signer) const {
-    run("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " + name + ".key -out " + name +
-        ".csr");
+  void make_signed(const std::string& name, const std::string& signer,
+                   const std::string& key = "ec -pkeyopt ec_paramgen_curve:P-256") const {
+    run("req -newkey " + key + " -nodes -subj /CN=" + name + " -keyout " + name + ".key -out " + name + ".csr");
     run("x509 -req -days 2 -in " + name + ".csr -CA " + signer + ".crt -CAkey " + signer + ".key -CAcreateserial -out " + name +
         ".crt");
   }
@@ -116,6 +120,17 @@ TEST_F(TlsTest, AnswersUnderTls) {
   plain.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(test::status_of(plain.read_all()), 0);
   EXPECT_EQ(test::status_of(ask("")), 200);
+}
+
+TEST_F(TlsTest, TakesNoCipherWithoutAKeyOfItsOwnAndAuthentication) {
+  serve({.tls_cert = cert("server"), .tls_key = key("server")});
+  for (const char* good : {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"})
+    EXPECT_EQ(test::status_of(ask("", TLS1_2_VERSION, good)), 200) << good;
+  EXPECT_EQ(ask("", TLS1_2_VERSION, "ECDHE-ECDSA-AES128-SHA256"), "") << "CBC";
+  serve({.tls_cert = cert("rsa_server"), .tls_key = key("rsa_server")});
+  EXPECT_EQ(test::status_of(ask("", TLS1_2_VERSION, "ECDHE-RSA-AES128-GCM-SHA256")), 200);
+  for (const char* bad : {"AES128-SHA", "AES128-GCM-SHA256", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256"})
+    EXPECT_EQ(ask("", TLS1_2_VERSION, bad), "") << bad;
 }
 
 TEST_F(TlsTest, StreamsUnderTls) {

@@ -118,6 +118,16 @@ std::string refusal_of(const std::string& text) {
   }
 }
 
+TEST(LiveJson, NumbersThatNoFieldHoldsAreShown) {
+  EXPECT_EQ(refusal_of(R"({"server": {}, "requests": {"running": 1e308}})"),
+            "here: status.requests.running is 1e+308; allowed: numbers of a size up to 9e18");
+  EXPECT_EQ(refusal_of(R"({"server": {}, "ranks": [{}, {"rows": 18446744073709551615}]})"),
+            "here: status.ranks[1].rows is 18446744073709551615; allowed: numbers of a size up to 9e18");
+  EXPECT_EQ(refusal_of(R"({"server": {"uptime_s": -1e300}})"),
+            "here: status.server.uptime_s is -1e+300; allowed: numbers of a size up to 9e18");
+  EXPECT_EQ(refusal_of(R"({"server": {"uptime_s": 9e18}, "requests": {"running": -9000000000000000000}})"), "");
+}
+
 TEST(LiveJson, StrangersAreRefused) {
   for (const char* text : {"", "[]", "{}", "<html>", R"({"server": 3})", R"({"server": {"model": 1}})",
                            R"({"server": {}, "ranks": [3]})", R"({"server": {}, "requests": {"by_state": {"a": "b"}}})"})

@@ -73,16 +73,20 @@ class OpenAiServiceTest : public ::testing::Test {
 constexpr const char* kPrompt = R"({"prompt":[1,2],"request_id":"a","max_tokens":5})";
 
 TEST_F(OpenAiServiceTest, ModelsAreListedAndFoundByName) {
-  settings_.model_names = {"one", "two"};
+  settings_.model_names = {"one", "two", "org/name"};
   serve();
   const json list = json::parse(body_of(get("/v1/models")));
-  EXPECT_EQ(list.at("data").size(), 2U);
+  EXPECT_EQ(list.at("data").size(), 3U);
   EXPECT_EQ(list.at("data")[0].at("id"), "one");
   EXPECT_EQ(list.at("data")[0].at("owned_by"), "vllm");
   EXPECT_EQ(list.at("data")[0].at("max_model_len"), 77);
   EXPECT_EQ(get("/models"), get("/v1/models"));
   EXPECT_EQ(json::parse(body_of(get("/v1/models/two"))).at("id"), "two");
   EXPECT_EQ(status_of(get("/v1/models/three")), 404);
+  for (const char* path : {"/v1/models/org%2Fname", "/v1/models/org%2fname", "/v1/models/org/name", "/models/org%2Fname"})
+    EXPECT_EQ(json::parse(body_of(get(path))).at("id"), "org/name") << path;
+  EXPECT_EQ(status_of(get("/v1/models/org%252Fname")), 404);
+  EXPECT_EQ(status_of(get("/v1/models/name")), 404);
   EXPECT_TRUE(json::parse(body_of(get("/version"))).at("version").is_string());
 }
 
