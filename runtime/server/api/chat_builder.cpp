@@ -42,17 +42,18 @@ ordered_json ChatBuilder::picture_part(std::string url) {
   return {{"type", "image"}};
 }
 
-ordered_json ChatBuilder::arguments(const ordered_json* arguments, const std::string& where) {
+ordered_json ChatBuilder::arguments(const ordered_json* arguments) {
   if (arguments == nullptr) return ordered_json::object();
-  if (!arguments->is_string()) return *arguments;
-  const auto& text = arguments->get_ref<const std::string&>();
+  if (arguments->is_object()) return *arguments;
+  std::string text = arguments->is_string() ? arguments->get<std::string>() : arguments->dump();
   count(text);
   if (text.empty()) return ordered_json::object();
   try {
-    return parse_ordered_json(text, where, kArgumentLimits);
-  } catch (const Error& error) {
-    refuse(where, error.what());
+    ordered_json read = parse_ordered_json(text, "arguments", kArgumentLimits);
+    if (read.is_object()) return read;
+  } catch (const Error&) {  // such as those of a call that was cut
   }
+  return {{"arguments", std::move(text)}};
 }
 
 ordered_json ChatBuilder::call(const std::string& id, const std::string& name, ordered_json arguments) {

@@ -27,8 +27,9 @@ class ChatBuilder {
   void count(const std::string& text);
   ordered_json text_part(std::string text);
   ordered_json picture_part(std::string url);
-  /// Arguments of a call, which are an object or its text.
-  ordered_json arguments(const ordered_json* arguments, const std::string& where);
+  /// Reads the arguments of a call, which are an object or its text. Anything else, such as the beginning of an object, becomes
+  /// one argument, "arguments", with that text.
+  ordered_json arguments(const ordered_json* arguments);
   void add(ordered_json message) { chat_.messages.push_back(std::move(message)); }
 
   /// A call of a message's `tool_calls`.

@@ -61,7 +61,8 @@ ReplyParser::Options ReplyReading::options() const {
   return {.tools = &tools,
           .parallel_calls = parallel_tool_calls,
           .starts_in_reasoning = starts_in_reasoning,
-          .special = shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip};
+          .special = shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip,
+          .closes_cut_calls = closes_cut_calls};
 }
 
 std::unique_ptr<ApiTask> conversation_task(Conversation conversation, std::string answer_prefix, MakeAnswer make_answer,

@@ -44,6 +44,7 @@ struct ReplyReading {
   bool parallel_tool_calls = true;
   bool starts_in_reasoning = false;  // the prompt ends inside a thought
   bool shows_special = false;        // the text has special tokens
+  bool closes_cut_calls = true;      // see ReplyParser::Options
 
   /// They borrow `tools`.
   ReplyParser::Options options() const;

@@ -9,7 +9,10 @@ std::vector<ReplyDelta> ReplyReader::read(const GenerateEvent& event) {
   num_tokens_ += std::ssize(event.token_ids);
   cached_tokens_ = std::max<int64_t>(cached_tokens_, event.cached_tokens);
   std::vector<ReplyDelta> deltas = parser_.push(event.token_ids, event.text);
-  if (event.finish_reason != FinishReason::kNone) std::ranges::move(parser_.finish(), std::back_inserter(deltas));
+  if (event.finish_reason != FinishReason::kNone) {
+    const bool is_cut = event.finish_reason != FinishReason::kStop;
+    std::ranges::move(parser_.finish(is_cut), std::back_inserter(deltas));
+  }
   return deltas;
 }
 

@@ -38,7 +38,8 @@ ChatAnswer::ChatAnswer(ChatForm form, ToolSet tools, std::vector<TokenId> prompt
   const ReplyParser::Options options{.tools = &tools_,
                                      .parallel_calls = form_.parallel_tool_calls,
                                      .starts_in_reasoning = form_.starts_in_reasoning,
-                                     .special = form_.shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip};
+                                     .special = form_.shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip,
+                                     .closes_cut_calls = false};
   for (int32_t i = 0; i < form_.num_choices; ++i) choices_.push_back(std::make_unique<Choice>(names_.tokenizer(), options));
 }
 

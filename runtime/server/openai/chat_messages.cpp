@@ -87,7 +87,7 @@ class MessageReader {
     const auto name = function ? function->string("name") : std::nullopt;
     if (!name) refuse_form(where + ".function", where + " has no function.name");
     ordered_json read = call;
-    read["function"]["arguments"] = builder_.arguments(function->find("arguments"), where + ".function.arguments");
+    read["function"]["arguments"] = builder_.arguments(function->find("arguments"));
     return read;
   }
 

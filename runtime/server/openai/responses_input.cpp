@@ -116,7 +116,7 @@ class ItemReader {
   }
 
   void read_call(const RequestFields& fields, const std::string& where) {
-    ordered_json arguments = builder_.arguments(fields.find("arguments"), where + ".arguments");
+    ordered_json arguments = builder_.arguments(fields.find("arguments"));
     turn().calls.push_back(
         ChatBuilder::call(required_text(fields, "call_id", where), required_text(fields, "name", where), std::move(arguments)));
   }

@@ -24,6 +24,7 @@ std::unique_ptr<ApiTask> read_responses_task(const HttpRequest& request, const E
     const AnswerHead head = answer_head(kResponseIdPrefix, conversation.generation, settings);
     ResponsesAnswer::Form form{
         .id = head.id, .model = head.model, .created = head.created, .echoed = echoed, .returns_thought = returns_thought};
+    reading.closes_cut_calls = false;
     return std::make_unique<ResponsesAnswer>(std::move(form), std::move(reading), engine.tokenizer());
   };
   return conversation_task(std::move(read.conversation), kResponseIdPrefix, make, engine, grammars);

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kJsonSpace = " \t\n\r";
-constexpr JsonLimits kValueLimits{.depth = 128};
+constexpr JsonLimits kValueLimits{.depth = 128}, kArgumentLimits{.depth = 129};
 
 /// Appends `text` as the inside of a JSON string; characters beyond ASCII stay as they are.
 void append_escaped(std::string_view text, std::string& out) {
@@ -67,6 +67,15 @@ std::optional<std::string> as_json(std::string_view text, JsonTypes types) {
     return wanted ? std::optional(std::string(text)) : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;
+  }
+}
+
+bool is_json(std::string_view text) {
+  try {
+    parse_json(text, "arguments", kArgumentLimits);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 
@@ -156,7 +165,12 @@ void ArgumentsWriter::close(std::string& out) {
   out += has_members_ ? "}" : "{}";
 }
 
+void ArgumentsWriter::cut(std::string& out) {
+  if (in_value_ && mode_ != Mode::kString) out += key_ + kept_;
+}
+
 std::string without_repeated_keys(const std::string& arguments) {
+  if (!is_json(arguments)) return arguments;  // cut
   struct Member {
     std::string_view key;
     std::string_view value;

@@ -30,6 +30,8 @@ class ArgumentsWriter {
   void value(std::string_view text, std::string& out);
   void end(std::string& out);
   void close(std::string& out);
+  /// Ends arguments of which the rest will never come, as they are: what was kept of a value is written, nothing is closed.
+  void cut(std::string& out);
 
  private:
   enum class Mode {
@@ -50,7 +52,8 @@ class ArgumentsWriter {
   std::string kept_;                                   // what is there of a value that is not written yet
 };
 
-/// `arguments`, as an ArgumentsWriter wrote them, with each key once: in its first place with its last value.
+/// `arguments`, as an ArgumentsWriter wrote them, with each key once: in its first place with its last value. Cut ones stay as
+/// they are.
 std::string without_repeated_keys(const std::string& arguments);
 
 }  // namespace ferry

@@ -54,7 +54,7 @@ void ReplyMachine::marker(ReplyTag tag) {
   on_tag(tag);
 }
 
-void ReplyMachine::finish() {
+void ReplyMachine::finish(bool is_cut) {
   const std::string rest = take_pending(pending_.size());
   switch (state_) {
     case State::kReasoning:
@@ -62,9 +62,16 @@ void ReplyMachine::finish() {
     case State::kName:
       if (outside_ == State::kContent) give_back(opening_ + rest);
       break;
-    case State::kValue: end_value(); [[fallthrough]];
+    case State::kValue:
     case State::kArguments:
-    case State::kParameterName: end_call(State::kBetween); break;
+    case State::kParameterName:
+      if (is_cut && !options_.closes_cut_calls) {
+        cut_call();
+      } else {
+        if (state_ == State::kValue) end_value();
+        end_call(State::kBetween);
+      }
+      break;
     case State::kPreamble:
     case State::kBetween: break;
   }
@@ -326,6 +333,14 @@ void ReplyMachine::end_call(State next) {
   if (call_is_told()) deltas_.push_back({.part = ReplyPart::kCallEnd, .call_idx = call_idx()});
   state_ = next;
   follows_call_ = true;
+}
+
+void ReplyMachine::cut_call() {
+  std::string json;
+  writer_.cut(json);
+  tell_arguments(json);
+  if (call_is_told()) deltas_.push_back({.part = ReplyPart::kCallEnd, .call_idx = call_idx()});
+  state_ = State::kBetween;
 }
 
 void ReplyMachine::end_value() {

@@ -37,6 +37,7 @@ class ReplyMachine {
     const ToolSet* tools = nullptr;  // null or empty: nothing is taken for a call
     bool parallel_calls = true;      // false: calls after the first are dropped
     bool starts_in_reasoning = false;
+    bool closes_cut_calls = true;  // see ReplyParser::Options
   };
 
   /// `markers` says which tags come as tokens, by marker(); the others are found in the text.
@@ -45,7 +46,8 @@ class ReplyMachine {
   void text(std::string_view text);
   /// A tag that is a token, one that it heeds.
   void marker(ReplyTag tag);
-  void finish();
+  /// Nothing follows. `is_cut`: more would have.
+  void finish(bool is_cut);
 
   /// False for the tags of calls where there are no tools: they are text.
   bool heeds(ReplyTag tag) const;
@@ -87,6 +89,7 @@ class ReplyMachine {
   void give_back(std::string_view text);
   void begin_call(std::string_view name);
   void end_call(State next);
+  void cut_call();
   void end_value();
   bool finds_calls() const { return options_.tools != nullptr && !options_.tools->empty(); }
   bool call_is_told() const { return options_.parallel_calls || num_begun_ == 1; }

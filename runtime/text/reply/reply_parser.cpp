@@ -23,7 +23,8 @@ ReplyParser::ReplyParser(const Tokenizer& tokenizer, const Options& options)
       spelling_(tokenizer, {}, options.special),
       machine_(markers_, {.tools = options.tools,
                           .parallel_calls = options.parallel_calls,
-                          .starts_in_reasoning = options.starts_in_reasoning}) {}
+                          .starts_in_reasoning = options.starts_in_reasoning,
+                          .closes_cut_calls = options.closes_cut_calls}) {}
 
 std::vector<ReplyDelta> ReplyParser::push(std::span<const TokenId> token_ids, std::string_view text) {
   for (const TokenId token_id : token_ids) {
@@ -45,10 +46,10 @@ std::vector<ReplyDelta> ReplyParser::push(std::span<const TokenId> token_ids, st
   return take_deltas();
 }
 
-std::vector<ReplyDelta> ReplyParser::finish() {
+std::vector<ReplyDelta> ReplyParser::finish(bool is_cut) {
   feed_text(num_received());
   for (; !queue_.empty(); queue_.pop_front()) feed_token(queue_.front(), /*cut=*/true);
-  machine_.finish();
+  machine_.finish(is_cut);
   return take_deltas();
 }
 

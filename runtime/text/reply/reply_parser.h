@@ -39,6 +39,9 @@ class ReplyParser {
     bool parallel_calls = true;                    // false: calls after the first are dropped
     bool starts_in_reasoning = false;              // ReplyMarkers::ends_in_reasoning() of the prompt
     SpecialTokens special = SpecialTokens::kSkip;  // whether the text shows special tokens
+    /// A call of a reply that is cut gets the end that its arguments lack, so that they are JSON. False: they stay as the model
+    /// wrote them, so that a client sees that something is missing.
+    bool closes_cut_calls = true;
   };
 
   ReplyParser(const Tokenizer& tokenizer, const Options& options);
@@ -46,8 +49,9 @@ class ReplyParser {
   /// Takes the next tokens and the text that has become certain, as events bring them; text may come later than its tokens.
   std::vector<ReplyDelta> push(std::span<const TokenId> token_ids, std::string_view text);
 
-  /// Nothing follows. A call that is cut is closed: what was told of its arguments is valid JSON then. Called once.
-  std::vector<ReplyDelta> finish();
+  /// Nothing follows. `is_cut`: the model would have gone on, had it been let. A call that it left open without being cut is
+  /// closed. Called once.
+  std::vector<ReplyDelta> finish(bool is_cut = false);
 
   /// Tokens up to and with </think>, of those that were told.
   int32_t reasoning_tokens() const { return reasoning_tokens_; }
@@ -84,7 +88,7 @@ class ReplyParser {
 struct ReplyMessage {
   struct Call {
     std::string name;
-    std::string arguments;  // JSON, an object; each key once
+    std::string arguments;  // JSON, an object with each key once; the beginning of one if the reply was cut and not closed
 
     bool operator==(const Call&) const = default;
   };

@@ -371,6 +371,28 @@ TEST(ChatRequest, MessagesBecomeTheTemplates) {
   EXPECT_EQ(read.role, "assistant");
 }
 
+TEST(ChatRequest, ArgumentsThatAreNoObjectAreText) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("{\"path\": \"/tmp/a")", R"({"arguments":"{\"path\": \"/tmp/a"})"},  // cut
+      {R"("null")", R"({"arguments":"null"})"},
+      {"null", "{}"},  // a field that is null is as one that is not there
+      {R"("[1,2]")", R"({"arguments":"[1,2]"})"},
+      {"[1,2]", R"({"arguments":"[1,2]"})"},
+      {R"("7")", R"({"arguments":"7"})"},
+      {R"("two words")", R"({"arguments":"two words"})"},
+      {R"("")", "{}"},
+      {R"("{}")", "{}"},
+      {R"({"a":1})", R"({"a":1})"},
+  };
+  for (const auto& [arguments, read] : cases) {
+    const ordered_json body = ordered_json::parse(
+        std::string(R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)") + arguments +
+        "}}]}]}");
+    const ordered_json messages = parse_chat(body, no_headers(), settings_of()).prompt.input.messages;
+    EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"].dump(), read) << arguments;
+  }
+}
+
 TEST(ChatRequest, BadMessagesAreNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {"3", "messages[0]"},
@@ -382,8 +404,6 @@ TEST(ChatRequest, BadMessagesAreNamed) {
       {R"({"role":"user","content":[{"type":"input_audio"}]})", "messages[0].content[0]"},
       {R"({"role":"user","content":[{"type":"image_url","image_url":{}}]})", "messages[0].content[0].image_url"},
       {R"({"role":"assistant","tool_calls":[{}]})", "messages[0].tool_calls[0].function"},
-      {R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]})",
-       "messages[0].tool_calls[0].function.arguments"},
   };
   for (const auto& [message, param] : bad) {
     const ordered_json body = ordered_json::parse(std::string(R"({"messages":[)") + message + "]}");

@@ -126,8 +126,7 @@ TEST(ResponsesRequest, WhatIsNotServedIsRefusedByName) {
   EXPECT_EQ(refusal_of(R"("background":false,"store":false,"conversation":null,"user":"u","service_tier":"auto")"), "");
   for (const char* input : {"[]", "1", R"([1])", R"([{"type":"item_reference","id":"i"}])", R"([{"role":"user"}])",
                             R"([{"role":"tool","content":"x"}])", R"([{"role":"user","content":[{"type":"input_file"}]}])",
-                            R"([{"type":"function_call","name":"f","arguments":"{}"}])",
-                            R"([{"type":"function_call","call_id":"c","name":"f","arguments":"{"}])"}) {
+                            R"([{"type":"function_call","name":"f","arguments":"{}"}])"}) {
     EXPECT_THROW(messages_of(input), ApiError) << input;
   }
 }

@@ -289,6 +289,32 @@ TEST(ReplyParser, ArgumentsArriveWhileTheyAreWritten) {
   EXPECT_EQ(told("\n</function>"), "}");
 }
 
+TEST(ReplyParser, ACutCallMayStayAsItWasWritten) {
+  const std::string begin = "<tool_call>\n<function=write_file>\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", ""},
+      {"<parameter=pa", ""},
+      {"<parameter=content>\nfirst \"line", R"({"content": "first \"line)"},
+      {"<parameter=content>\nwhole\n</parameter>\n", R"({"content": "whole")"},
+      {"<parameter=content>\nwhole\n</parameter>\n<parameter=scale>\n1.", R"({"content": "whole", "scale": 1.)"},
+      {"<parameter=content>\na}\n</parameter>\n<parameter=content>\nb}", R"({"content": "a}", "content": "b})"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const Reply reply(demo_tokenizer(), demo_tokenizer().encode(begin + text));
+    const auto arguments = [&](bool closes, bool is_cut) {
+      ReplyParser parser(demo_tokenizer(), {.tools = &transcript_tools(), .closes_cut_calls = closes});
+      ReplyMessage message;
+      for (const ReplyDelta& delta : parser.push(reply.ids, reply.text)) message.add(delta);
+      for (const ReplyDelta& delta : parser.finish(is_cut)) message.add(delta);
+      EXPECT_EQ(message.calls.size(), 1U);
+      return message.calls.at(0).arguments;
+    };
+    EXPECT_EQ(arguments(false, true), expected) << text;
+    for (const auto& [closes, is_cut] : {std::pair(true, true), {true, false}, {false, false}})
+      EXPECT_TRUE(nlohmann::json::accept(arguments(closes, is_cut))) << text;
+  }
+}
+
 TEST(ReplyParser, TokensAreToldWithTheirPart) {
   const Tokenizer& tokenizer = demo_tokenizer();
   const Ids ids = tokenizer.encode("Hm.\n</think>\n\nYes.\n<tool_call>\n<function=now>\n</function>\n</tool_call>");
