@@ -214,7 +214,7 @@ void check_info(const CaptureInfo& info, const std::string& source) {
 }
 
 void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  write_file(path, [&](std::ostream& out) {
+  write_file_anew(path, [&](std::ostream& out) {
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   });
 }
@@ -340,6 +340,7 @@ void prepare_capture_folder(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, code);
   if (code) refuse("cannot be made: " + code.message());
   const std::filesystem::path probe = directory / ".writable";
+  std::filesystem::remove(probe, code);  // it may be a link
   errno = 0;
   std::ofstream file(probe);
   file << "x";
@@ -357,7 +358,7 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
   }
   if (!capture.routing.empty()) write_bytes(directory / "routing.ferryrt", capture.routing);
   const std::string info = encode_capture_info(capture.info);
-  write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
+  write_file_anew(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }
 
 Capture read_capture(const std::filesystem::path& directory) {

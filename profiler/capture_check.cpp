@@ -13,6 +13,7 @@ constexpr int64_t kMostTime = int64_t{1} << 61;                             // n
 constexpr double kLongestCapture = 366.0 * 86400e9;                         // ns
 constexpr int64_t kMostBytes = int64_t{1} << 50;                            // of a process
 constexpr int64_t kMostCount = int64_t{1} << 56;                            // cycles of two years fit
+constexpr uint32_t kMostStepRows = 1 << 20;                                 // what --token-budget allows
 constexpr double kMostPerSecond = 1e18;                                     // bytes, operations
 constexpr double kMostAmount = 1e24;                                        // bytes or operations of an operator's call
 constexpr double kSlowestTick = 1e9, kMostDrift = 0.1, kLongestCost = 1e9;  // ns; share; ns
@@ -76,6 +77,7 @@ void check_threads(const RankCapture& rank, const Checker& check) {
         const double ns = static_cast<double>(static_cast<int64_t>(moment - rank.begin)) * rank.ticks.ns_per_tick;
         if (std::abs(ns) > kLongestCapture) check.refuse("a record", "at " + std::to_string(moment) + " ticks");
       }
+      if (record.zone == Zone::kStep && record.a > kMostStepRows) check.refuse("a step's rows", std::to_string(record.a));
     }
   }
 }

@@ -35,8 +35,12 @@ RoutingRows::RoutingRows(const RoutingTrace& trace) : trace_(trace) {
     if (step.phase == RoutingPhase::kDecode && step.num_rows >= decode_rows_) decode_.push_back(&step);
 }
 
+bool RoutingRows::reads_decode(RoutingPhase phase) const {
+  return prefill_.empty() || (phase == RoutingPhase::kDecode && !decode_.empty());
+}
+
 RoutingRows::Row RoutingRows::row(RoutingPhase phase, int64_t sequence, int64_t position) const {
-  if (prefill_.empty() || (phase == RoutingPhase::kDecode && !decode_.empty())) {
+  if (reads_decode(phase)) {
     const int64_t count = std::ssize(decode_);
     const int64_t step = (position + place_of(sequence / decode_rows_, count)) % count;
     return {decode_[static_cast<std::size_t>(step)], sequence % decode_rows_};
@@ -49,9 +53,11 @@ RoutingRows::Row RoutingRows::row(RoutingPhase phase, int64_t sequence, int64_t 
 
 void RoutingRows::add_rows(RoutingPhase phase, int64_t sequence, int64_t position, int64_t count, int64_t layer,
                            std::span<int32_t> rows) const {
-  for (int64_t i = 0; i < count; ++i) {
+  const int64_t period = reads_decode(phase) ? std::ssize(decode_) : prefill_ends_.back();  // then the same rows come again
+  for (int64_t i = 0; i < std::min(count, period); ++i) {
     const Row from = row(phase, sequence, position + i);
-    for (const uint16_t id : trace_.of(*from.step, layer, from.row)) ++rows[id];
+    const auto times = static_cast<int32_t>(count / period + (i < count % period ? 1 : 0));
+    for (const uint16_t id : trace_.of(*from.step, layer, from.row)) rows[id] += times;
   }
 }
 

@@ -30,12 +30,15 @@ class RoutingRows {
   Row row(RoutingPhase phase, int64_t sequence, int64_t position) const;
 
   /// Adds what tokens [position, position + count) of a sequence bring the experts of `layer` (counted as the shape does) to
-  /// `rows` [num_experts].
+  /// `rows` [num_experts]. Looks at each row of the trace at most once, however large `count` is (below 2^31).
   void add_rows(RoutingPhase phase, int64_t sequence, int64_t position, int64_t count, int64_t layer,
                 std::span<int32_t> rows) const;
   const RoutingTrace& trace() const { return trace_; }
 
  private:
+  /// Returns whether rows of decode steps stand for those of `phase`.
+  bool reads_decode(RoutingPhase phase) const;
+
   const RoutingTrace& trace_;
   std::vector<const RoutingStep*> decode_;  // those that have enough rows
   int64_t decode_rows_ = 1;                 // of each, at least

@@ -26,15 +26,15 @@ std::size_t count_spans(const Capture& capture) {
 
 void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
   if (!is_merged(input.capture))
-    write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
-  write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
+    write_file_anew(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
+  write_file_anew(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
   if (!has_stacks(input)) return;
-  write_file(directory / "stacks.pb.gz", [&](std::ostream& out) { out << encode_stack_profile(input); });
-  write_file(directory / "stacks.speedscope.json", [&](std::ostream& out) { write_speedscope(input, out); });
+  write_file_anew(directory / "stacks.pb.gz", [&](std::ostream& out) { out << encode_stack_profile(input); });
+  write_file_anew(directory / "stacks.speedscope.json", [&](std::ostream& out) { write_speedscope(input, out); });
 }
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {
-  write_file(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
+  write_file_anew(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
   if (is_merged(input.capture)) return;  // what follows accounts for steps
   write_ascend_profiles(input, directory);
   write_kineto_traces(input, directory / "kineto");
@@ -57,6 +57,7 @@ void write_capture_files(const std::filesystem::path& directory, Capture capture
 }
 
 void write_derived_files(const std::filesystem::path& directory, Capture capture, FindFindings find) {
+  refuse_links_in(directory);
   const ReportInput input(std::move(capture));
   write_compact(directory, input);
   write_text_timelines(directory, input);

@@ -1,11 +1,14 @@
 #include "profiler/export/text_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 
@@ -33,11 +36,7 @@ std::string repaired_text(std::string_view text) {
   return parse_json(quoted, "a text", {}).get<std::string>();
 }
 
-TextFile::TextFile(const std::filesystem::path& path) : path_(path) {
-  errno = 0;
-  out_.open(path, std::ios::binary | std::ios::trunc);
-  if (!out_) throw_unwritable(path_);
-}
+TextFile::TextFile(const std::filesystem::path& path) : path_(path), out_(make_file_anew(path)) {}
 
 TextFile& TextFile::operator<<(std::string_view text) {
   buffer_ += text;
@@ -69,16 +68,17 @@ TextFile& TextFile::rounded(double number, int decimals) {
 }
 
 void TextFile::flush() {
-  errno = 0;
-  out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+  for (std::string_view left = buffer_; !left.empty();) {
+    const ssize_t count = ::write(out_.get(), left.data(), left.size());
+    if (count < 0 && errno != EINTR) throw_unwritable(path_);
+    left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  }
   buffer_.clear();
-  if (!out_) throw_unwritable(path_);
 }
 
 void TextFile::close() {
   flush();
-  out_.close();
-  if (!out_) throw_unwritable(path_);
+  if (::close(out_.release()) != 0) throw_unwritable(path_);
 }
 
 }  // namespace ferry

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/file_descriptor.h"
 
 namespace ferry {
 
@@ -37,7 +38,7 @@ class TextFile {
   void flush();
 
   std::filesystem::path path_;
-  std::ofstream out_;
+  FileDescriptor out_;
   std::string buffer_;
 };
 

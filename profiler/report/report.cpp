@@ -40,7 +40,7 @@ std::string make_title(const CaptureInfo& info) {
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
-  write_file(path, [&](std::ostream& out) { out << text; });
+  write_file_anew(path, [&](std::ostream& out) { out << text; });
 }
 
 /// What else a capture's folder may hold for people and their tools; names of folders end with '/'.
@@ -90,6 +90,7 @@ std::string write_report(const std::filesystem::path& directory, const ReportInp
   const std::vector<Finding> findings = find(input);
   const std::vector<Table> tables = make_report_tables(input, findings);
   std::error_code code;
+  refuse_links_in(directory);
   std::filesystem::create_directory(directory / "csv", code);
   if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + (directory / "csv").string() + ": " + code.message());
   for (const Table& table : tables) write_text(directory / "csv" / (table.id + ".csv"), to_csv(table));

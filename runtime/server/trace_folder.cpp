@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "profiler/capture.h"
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file_descriptor.h"
 #include "runtime/base/quoting.h"
@@ -37,15 +38,6 @@ FileDescriptor enter(const FileDescriptor& parent, const fs::path& part, const f
     throw_invalid("output_dir " + in_quotes(whole.string()) + ": " + in_quotes(part.string()) + " is a symbolic link");
   refuse(ErrorCode::kFailedPrecondition);
   return folder;
-}
-
-/// A link inside would lead what is written out again.
-void refuse_links_in(const fs::path& folder) {
-  std::error_code code;
-  for (fs::recursive_directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
-    if (entry->is_symlink()) throw_invalid("output_dir holds a symbolic link, " + in_quotes(entry->path().string()));
-  }
-  if (code) throw Error(ErrorCode::kFailedPrecondition, "output_dir cannot be looked through: " + code.message());
 }
 
 }  // namespace
@@ -88,7 +80,9 @@ fs::path TraceFolder::claim(const fs::path& asked) const {
     folder = enter(folder, part, asked);
     path /= part;
   }
-  refuse_links_in(path);
+  // A link inside would lead what is written out again.
+  if (const std::optional<fs::path> link = find_link_in(path))
+    throw_invalid("output_dir holds a symbolic link, " + in_quotes(link->string()));
   prepare_capture_folder(path);
   return path;
 }

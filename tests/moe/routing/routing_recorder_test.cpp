@@ -90,6 +90,26 @@ TEST(RoutingReplay, RowsOfOneKindStandForTheOther) {
                      {"x: routing of no step; allowed: of at least one"});
 }
 
+TEST(RoutingReplay, ManyRowsAreCountedAsIfOneByOne) {
+  const RoutingTrace trace = test::small_routing();
+  const RoutingRows rows(trace);
+  using Counts = std::vector<int32_t>;
+  for (const RoutingPhase phase : {RoutingPhase::kPrefill, RoutingPhase::kDecode}) {
+    for (const int64_t count : {1, 2, 3, 7, 100}) {
+      Counts expected(4, 0), counted(4, 0);
+      for (int64_t i = 0; i < count; ++i) {
+        const RoutingRows::Row row = rows.row(phase, 1, 5 + i);
+        for (const uint16_t id : trace.of(*row.step, 1, row.row)) ++expected[id];
+      }
+      rows.add_rows(phase, 1, 5, count, 1, counted);
+      EXPECT_EQ(counted, expected) << count;
+    }
+  }
+  Counts counted(4, 0);
+  rows.add_rows(RoutingPhase::kPrefill, 0, 0, 3 << 29, 0, counted);  // each recorded row 2^29 times
+  EXPECT_EQ(counted, (Counts{3 << 29, 1 << 29, 1 << 29, 1 << 29}));
+}
+
 TEST(RoutingReplay, StepsWithFewRowsDoNotStandForManySequences) {
   RoutingTrace trace = test::small_routing();
   trace.steps.push_back({.id = 10, .phase = RoutingPhase::kDecode, .num_rows = 1, .first = 20});

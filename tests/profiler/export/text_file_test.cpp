@@ -7,6 +7,7 @@
 
 #include "tests/profiler/export/ascend_folder.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/no_file_room.h"
 
 namespace ferry {
 namespace {
@@ -56,13 +57,14 @@ TEST(TextFile, QuotedTextHasNoBracesAndIsAscii) {
 TEST(TextFile, SaysWhyItCannotBeWritten) {
   const test::TempFolder folder;
   test::expect_error([&] { TextFile(folder.path() / "missing" / "text"); }, ErrorCode::kUnavailable,
-                     {"missing/text", "cannot be written", "No such file"});
-  const auto fill = [] {
-    TextFile out("/dev/full");
+                     {"cannot write ", "missing/text", "No such file"});
+  const test::NoFileRoom no_room;
+  const auto fill = [&] {
+    TextFile out(folder.path() / "text");
     out << "x";
     out.close();
   };
-  test::expect_error(fill, ErrorCode::kUnavailable, {"/dev/full", "No space left"});
+  test::expect_error(fill, ErrorCode::kUnavailable, {"text' cannot be written", "File too large"});
 }
 
 }  // namespace

@@ -63,6 +63,20 @@ TEST(ReportTest, WritesTextJsonPageAndCsv) {
   for (const Table& table : make_views(input)) EXPECT_EQ(read(folder.path() / "csv" / (table.id + ".csv")), to_csv(table));
 }
 
+TEST(ReportTest, WritesThroughNoLink) {
+  const ReportInput input(make_made_capture());
+  const test::TempFolder outside;
+  for (const char* name : {"report.txt", "report.html", "csv", "csv/step.csv"}) {
+    const test::TempFolder folder;
+    const std::filesystem::path link = folder.path() / name;
+    std::filesystem::create_directories(link.parent_path());
+    std::filesystem::create_symlink(outside.path() / "target", link);
+    test::expect_error([&] { write_report(folder.path(), input); }, ErrorCode::kFailedPrecondition,
+                       {name, "is a symbolic link; allowed: none in a capture"});
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(outside.path()));
+}
+
 TEST(ReportTest, SaysWhereItCannotWrite) {
   const ReportInput input(make_made_capture());
   test::expect_error([&] { write_report("/proc/no-such-folder", input); }, ErrorCode::kUnavailable,
