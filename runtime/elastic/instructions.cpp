@@ -3,15 +3,22 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 #include "runtime/rank_setup.h"
 
 namespace ferry {
 namespace {
 
 constexpr const char* kPeerTimeout = "--peer-timeout";
+/// What a coordinator decides for its workers. All else, such as --fault or --device, is the worker's own.
+constexpr std::string_view kFollowed[] = {"--dtype",   "--token-budget", "--combine", "--quantize",
+                                          "--kernels", "--matmul",       kPeerTimeout};
+constexpr const char* kCannot = "the coordinator works by what this rank cannot: ";
 
 /// Of a device's or the CPU's kernels each rank has its own.
 bool is_of_kernels(const std::string& name) { return name == "--kernels" || name == "--matmul"; }
@@ -32,6 +39,8 @@ EngineOptions follow_instructions(EngineOptions own, const std::vector<Term>& in
     const std::size_t blank = line.text.find(' ');
     const std::string name = line.text.substr(0, blank);
     if (!name.starts_with("--") || line.may_differ || blank == std::string::npos) continue;
+    if (std::ranges::find(kFollowed, name) == std::end(kFollowed))
+      throw_invalid(kCannot + in_quotes(line.text) + "; allowed: options that all ranks share, such as --dtype");
     if (is_of_kernels(name) && own.device.kind != DeviceChoice::Kind::kCpu) continue;
     words.push_back(name);
     words.push_back(line.text.substr(blank + 1));
@@ -42,7 +51,7 @@ EngineOptions follow_instructions(EngineOptions own, const std::vector<Term>& in
   try {
     app.parse(words);
   } catch (const CLI::ParseError& error) {
-    throw_invalid(std::string("the coordinator works by what this rank cannot: ") + error.what());
+    throw_invalid(kCannot + std::string(error.what()));
   }
   return own;
 }

@@ -179,6 +179,9 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return refuse_count(error.what());
   } catch (const CLI::ExtrasError&) {
     return lacks_command(app) ? refuse_command(app, argc, argv) : refuse_extras(app);
+  } catch (const CLI::RequiredError& error) {  // what is required may be among what is not known
+    if (lacks_command(app)) return refuse_command(app, argc, argv);
+    return has_extras(app) ? refuse_extras(app) : refuse(error.what());
   } catch (const CLI::ParseError& error) {
     return lacks_command(app) ? refuse_command(app, argc, argv) : refuse(error.what());
   }

@@ -2,8 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "runtime/base/quoting.h"
+#include "runtime/options/nearest_word.h"
 
 namespace ferry {
 namespace {
@@ -38,6 +45,29 @@ const CLI::App& innermost(const CLI::App& app) {
   return *at;
 }
 
+std::vector<std::string> extras(const CLI::App& app) {
+  std::vector<std::string> all;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    std::ranges::copy(at->remaining(), std::back_inserter(all));
+  return all;
+}
+
+/// The option of a command that `argument` may stand for: one with a similar name, or --model for a folder without an option.
+std::optional<std::string> meant_option(const CLI::App& command, const std::string& argument) {
+  constexpr std::string_view kDashes = "--";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) std::ranges::copy(option->get_lnames(), std::back_inserter(names));
+  if (argument.starts_with(kDashes)) {
+    const std::string name = argument.substr(kDashes.size(), argument.find('=') - kDashes.size());
+    const std::optional<std::string> nearest = nearest_word(name, names);
+    return nearest ? std::optional(std::string(kDashes) + *nearest) : std::nullopt;
+  }
+  std::error_code code;
+  const bool is_model = argument == "demo" || std::filesystem::is_directory(argument, code);
+  const bool takes_model = std::ranges::find(names, "model") != names.end();
+  return is_model && takes_model ? std::optional("--model " + argument) : std::nullopt;
+}
+
 }  // namespace
 
 ParseResult refuse(const std::string& message) {
@@ -49,22 +79,32 @@ bool lacks_command(const CLI::App& app) { return innermost(app).get_require_subc
 ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv) {
   const CLI::App& asked = innermost(app);
   std::string allowed;
-  for (const CLI::App* sub : asked.get_subcommands([](const CLI::App*) { return true; }))
-    allowed += (allowed.empty() ? "" : ", ") + sub->get_name();
+  std::vector<std::string> commands;
+  for (const CLI::App* sub : asked.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(sub->get_name());
+    allowed += (allowed.empty() ? "" : ", ") + commands.back();
+  }
   const bool is_first = &asked == &app;
   const std::string whole = is_first ? app.get_name() : app.get_name() + " " + asked.get_name();
   const int at = is_first ? 1 : 2;
-  const std::string given = argc > at ? "'" + std::string(argv[at]) + "' is not a command" : "a command is missing";
+  std::string given = "a command is missing";
+  if (argc > at) {
+    given = "'" + std::string(argv[at]) + "' is not a command";
+    if (const std::optional<std::string> meant = nearest_word(argv[at], commands)) given += " (did you mean '" + *meant + "'?)";
+  }
   return refuse(given + (is_first ? "" : " behind " + whole) + "; allowed: " + allowed + " (" + whole + " --help)");
 }
 
 ParseResult refuse_count(const std::string& text) { return refuse(reword(text)); }
 
+bool has_extras(const CLI::App& app) { return !extras(app).empty(); }
+
 ParseResult refuse_extras(const CLI::App& app) {
+  const std::vector<std::string> all = extras(app);
   std::string given;
-  for (const CLI::App* at = &app; at != nullptr; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
-    for (const std::string& argument : at->remaining()) given += (given.empty() ? "'" : ", '") + argument + "'";
-  return refuse("not expected: " + given);
+  for (const std::string& argument : all) given += (given.empty() ? "'" : ", '") + argument + "'";
+  const std::optional<std::string> meant = all.empty() ? std::nullopt : meant_option(innermost(app), all.front());
+  return refuse("not expected: " + given + (meant ? " (did you mean " + *meant + "?)" : ""));
 }
 
 }  // namespace ferry

@@ -19,7 +19,9 @@ bool lacks_command(const CLI::App& app);
 ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv);
 /// A value that is missing or given twice. `text` is CLI11's, which shows types and counts of its own.
 ParseResult refuse_count(const std::string& text);
-/// Arguments that no option of the command takes. CLI11's own words do not show an empty one.
+/// Returns whether there are arguments that no option of the command takes.
+bool has_extras(const CLI::App& app);
+/// Refuses them, and names the option that was meant if one is near. CLI11's own words do not show an empty one.
 ParseResult refuse_extras(const CLI::App& app);
 
 }  // namespace ferry

@@ -115,7 +115,9 @@ TEST(Instructions, KernelsOfTheCpuAreTakenByThoseWhoComputeOnIt) {
 }
 
 TEST(Instructions, NonsenseIsRefused) {
-  for (const char* line : {"--dtype f64", "--token-budget many", "--token-budget -1", "--no-such-option 3", "--dtype "}) {
+  for (const char* line : {"--dtype f64", "--token-budget many", "--token-budget -1", "--no-such-option 3", "--dtype ",
+                           "--fault kill:1@step=3", "--device vulkan:0", "--threads 512", "--check-weights true",
+                           "--memory 1GiB", "--expert-load /tmp/file", "--trace /tmp/folder", "--model /tmp/model"}) {
     test::expect_error(
         [&] {
           follow_instructions(worker_options(), {{"--combine fast"}, {line}});

@@ -152,6 +152,16 @@ TEST(Options, Quantize) {
   refuse({"quantize", "--quantize", "w8a8", "--out", "o"}, {"--model"});
 }
 
+TEST(Options, AWrongWordGetsTheNearestRightOne) {
+  refuse({"serve", "demo"}, {"not expected: 'demo' (did you mean --model demo?)"});
+  refuse({"serve", "/"}, {"not expected: '/' (did you mean --model /?)"});
+  refuse({"serve", "--modle", "demo"}, {"not expected: '--modle', 'demo' (did you mean --model?)"});
+  refuse({"serve", "--model", "demo", "--max-seq=3"}, {"not expected: '--max-seq=3' (did you mean --max-seqs?)"});
+  refuse({"serve", "--nothing-like-it"}, {"not expected: '--nothing-like-it'"});
+  refuse({"serv", "--model", "demo"}, {"'serv' is not a command (did you mean 'serve'?); allowed: "});
+  refuse({"trace", "reprot"}, {"'reprot' is not a command (did you mean 'report'?) behind ferry trace; allowed: report"});
+}
+
 TEST(Options, Inspect) {
   const Options options = accept({"inspect", "m", "--json"});
   EXPECT_EQ(options.command, Command::kInspect);
