@@ -106,7 +106,7 @@ class CommandLineTest(BadInputTest):
         if available > 400 << 30:
             self.skipTest("this machine has it")
         large = ("--memory", "1PiB", "--max-seqs", "60000", "--token-budget", "61000")  # 480 GiB of the demo's cache
-        self.refuse((FERRY, "generate", "--model", "demo", *PROMPT, *large), "--memory", "MiB", "available", code=1)
+        self.refuse((FERRY, "generate", "--model", "demo", *PROMPT, *large), "--memory", "GiB", "available", code=1)
 
     def test_a_dump_does_not_replace_what_is_no_file(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -291,7 +291,7 @@ class MediaFilesTest(BadInputTest):
             self.skipTest("64 GiB are available")
         for option in ("--picture-cache", "--picture-memory"):
             with self.subTest(option):
-                self.refuse((*self.GENERATE, "--chat", QUESTION, "--image", PICTURE, option, "64GiB"), f"{option} is 65536 MiB", "available", code=1)
+                self.refuse((*self.GENERATE, "--chat", QUESTION, "--image", PICTURE, option, "64GiB"), f"{option} is 64 GiB", "available", code=1)
 
     @staticmethod
     def available_gib():
