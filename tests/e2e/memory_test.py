@@ -39,7 +39,7 @@ class MemoryTest(ferry_job.JobTest):
         self.assertLess(many[1] - few[1], (large - SMALL) // GROWTH_SHARE, "behind an answer")
 
     def test_what_is_allowed_must_be_there(self):
-        with self.assertRaisesRegex(RuntimeError, r"--memory \d+: the cache of \d+ tokens needs \d+ MiB of memory; available: "):
+        with self.assertRaisesRegex(RuntimeError, r"--memory \d+: the cache of \d+ tokens needs \d+ [MG]iB of memory; available: "):
             self.start("--max-seqs", "32768", "--token-budget", "40000", ranks=1, memory=f"{4 * available_bytes()}B")
 
 

@@ -339,7 +339,10 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.serve(ranks=2)
         full = self.folder / "full"
         self.assertEqual(self.post("/start_profile", {"output_dir": str(full)})[0], 200)
-        os.symlink("/dev/full", full / "rank-1.spans")  # once it has begun: a folder with links is refused
+        # Once it has begun, the folder is another one with hardly any room.
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(full)], capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(full)], check=True)
         self.assert_alive()
         status, answer = self.post("/stop_profile", {"wait": True})
         self.assertEqual(status, 409)
