@@ -173,18 +173,18 @@ if [ -z "$state" ]; then
   exit 1
 fi
 
-# How many ranks the command asks for; 1 if it does not say.
+# How many ranks the command asks for. Without a number mpirun starts one for each core.
 num_ranks() {
   local before=""
   for word in "${options[@]-}"; do
     case "$before" in -np | -n | --np) case "$word" in "" | *[!0-9]*) ;; *) echo "$word" && return ;; esac ;; esac
     before="$word"
   done
-  echo 1
+  nproc
 }
 # Open MPI ends a job whose segments find no room. They are files in /dev/shm, or in the folder for the notes.
 if [ "$one_host" = yes ]; then
-  needed=$((8 * $(num_ranks))) # MiB
+  needed=$((8 * 10#$(num_ranks))) # MiB: a rank's segment takes 4, and what else is there needs room, too
   room=0
   if [ -w /dev/shm ] && free="$(stat -f -c '%a*%S' /dev/shm 2>/dev/null)"; then room=$((free / 1048576)); fi
   if [ "$room" -lt "$needed" ]; then

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kPeerTimeout = "--peer-timeout";
-/// What a coordinator decides for its workers. All else, such as --fault or --device, is the worker's own.
+/// A coordinator decides these for its workers. All others, such as --fault or --device, are the worker's own.
 constexpr std::string_view kFollowed[] = {"--dtype",   "--token-budget", "--combine", "--quantize",
                                           "--kernels", "--matmul",       kPeerTimeout};
 constexpr const char* kCannot = "the coordinator works by what this rank cannot: ";

@@ -5,12 +5,12 @@
 
 namespace ferry {
 
-/// What others call this machine, as far as it is known without asking a name server: its host name, its first label, that with
-/// ".local" and with each of the resolver's search domains, then the addresses of its network interfaces. In lower case, each
-/// once, without brackets. Neither loopback nor link-local addresses.
+/// Returns the names of this machine that are known without a name server: its host name, the first label of that, and this
+/// label with ".local" and with each of the resolver's search domains. The addresses of its network interfaces follow, but for
+/// loopback and link-local ones. All are in lower case and without brackets, each once.
 std::vector<std::string> own_hosts();
 
-/// The same of a machine with that host name, these search domains and these addresses.
+/// Returns the same for a machine with that host name, these search domains and these addresses.
 std::vector<std::string> hosts_of(const std::string& host_name, const std::vector<std::string>& search_domains,
                                   const std::vector<std::string>& addresses);
 

@@ -9,7 +9,7 @@ namespace ferry {
 
 struct EngineLoad;
 
-/// What making a prompt may have to wait for.
+/// A prompt that is made may have to wait for one of these.
 enum class PromptWork { kText, kMedia, kGrammar };
 
 /// The threads of a port that read its calls and make their prompts. Text, pictures and grammars have threads of their own, so
@@ -21,7 +21,7 @@ class PromptPools {
 
   /// Has `task`, which must not throw, run soon. False if as many as may wait do already. Does not block.
   [[nodiscard]] bool try_run(PromptWork work, std::function<void()> task);
-  /// What a call is told that try_run did not take: kResourceExhausted.
+  /// Returns the error of a call that try_run did not take: kResourceExhausted.
   Error refusal() const;
 
  private:
