@@ -79,7 +79,7 @@ Cluster::Cluster(Given given)
   if (shape_.num_ranks == 1) group_.reset();
 }
 
-Cluster::Cluster(const EngineOptions& options) {
+Cluster::Cluster(const EngineOptions& options) : owns_process_(true) {
   cores_.cores = available_cores();
   if (!MpiRuntime::launched_by_mpirun()) {
     divide(options);
@@ -235,7 +235,7 @@ const char* Cluster::transport() const {
 void Cluster::lose(Rank lost, const std::string& reason) {
   group_->fail(lost, reason);
   const std::string who = "rank " + std::to_string(lost.value) + ": " + reason;
-  if (!losses_.report(who)) return;
+  if (!losses_.report(who) || !owns_process_) return;
   exit_guard_.end_within(scaled_timeout(kExitTimeout),
                          "ferry: rank " + std::to_string(launched_.value) + " leaves without cleaning up: " + who);
 }

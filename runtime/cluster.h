@@ -134,6 +134,7 @@ class Cluster {
   CorePolicy cores_;
   std::function<bool()> works_now_;
   bool takes_workers_ = false;
+  bool owns_process_ = false;  // no other rank is in this process
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
   std::unique_ptr<Group> group_;      // of all ranks: while they start, and for rows over MPI or gloo

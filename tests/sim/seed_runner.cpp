@@ -160,6 +160,8 @@ void SeedRunner::look_after(Job& job) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS) return;
   const int64_t last = job.shared->seed;
   if (WIFSIGNALED(status)) std::printf("seed %lld ends in signal %d\n", static_cast<long long>(last), WTERMSIG(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != kExitFailed)
+    std::printf("seed %lld ends its process with exit code %d\n", static_cast<long long>(last), WEXITSTATUS(status));
   failed_.push_back(last);
   std::fflush(nullptr);
   show_errors(job.errors);
