@@ -12,6 +12,7 @@
 
 #include "comm/stream/stream_hub.h"
 #include "runtime/base/error.h"
+#include "runtime/base/timeout_factor.h"
 
 namespace ferry {
 namespace {
@@ -73,12 +74,12 @@ class Echo {
       const std::size_t size = receive(link, in);
       if (size != in.size()) return;
       if (is_first && in != expected) return link.fail("a message came that was not sent");
-      link.wait(*link.isend(out, kBackTag), SteadyClock::now() + kPatience);
+      link.wait(*link.isend(out, kBackTag), SteadyClock::now() + scaled_timeout(kPatience));
     }
   }
 
   static std::size_t receive(Link& link, std::span<std::byte> bytes) {
-    return link.wait(*link.irecv(bytes, kOutTag, Fit::kUpTo), SteadyClock::now() + kPatience);
+    return link.wait(*link.irecv(bytes, kOutTag, Fit::kUpTo), SteadyClock::now() + scaled_timeout(kPatience));
   }
 
   const uint32_t number_;
@@ -133,7 +134,7 @@ class Exchanger {
 
  private:
   static void send(Link& link, std::span<const std::byte> bytes) {
-    link.wait(*link.isend(bytes, kOutTag), SteadyClock::now() + kPatience);
+    link.wait(*link.isend(bytes, kOutTag), SteadyClock::now() + scaled_timeout(kPatience));
   }
 
   static void begin(Peer& peer, const Share& share, uint32_t number) {
@@ -159,10 +160,10 @@ class Exchanger {
       whose.push_back(w);
     }
     while (!awaited.empty()) {
-      const std::size_t which = hub_->wait_any(awaited, SteadyClock::now() + kPatience);
+      const std::size_t which = hub_->wait_any(awaited, SteadyClock::now() + scaled_timeout(kPatience));
       const std::size_t w = whose[which];
-      peers_[w].link->wait(*receives[w], SteadyClock::now() + kPatience);
-      peers_[w].link->wait(*sends[w], SteadyClock::now() + kPatience);
+      peers_[w].link->wait(*receives[w], SteadyClock::now() + scaled_timeout(kPatience));
+      peers_[w].link->wait(*sends[w], SteadyClock::now() + scaled_timeout(kPatience));
       awaited.erase(awaited.begin() + static_cast<std::ptrdiff_t>(which));
       whose.erase(whose.begin() + static_cast<std::ptrdiff_t>(which));
     }

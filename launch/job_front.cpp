@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/timeout_factor.h"
+
 namespace ferry {
 namespace {
 
@@ -13,7 +15,8 @@ constexpr std::chrono::minutes kGatherTimeout{2};  // for the slowest to open it
 
 std::unique_ptr<Front> open_job_front(const ServeOptions& given, const Access& access, CoordinatorLinks& others,
                                       const CoordinatorLinks::Ports& own) {
-  std::vector<CoordinatorLinks::Ports> ports = others.gather(own, std::chrono::steady_clock::now() + kGatherTimeout);
+  std::vector<CoordinatorLinks::Ports> ports =
+      others.gather(own, std::chrono::steady_clock::now() + scaled_timeout(kGatherTimeout));
   if (!others.is_first()) return nullptr;
   FrontOptions options{.http_address = given.http_address,
                        .grpc_address = given.grpc_address,

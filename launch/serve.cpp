@@ -237,7 +237,8 @@ int run_serve(const Options& given, Cluster& cluster) {
   CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans());
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
-  starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
+  starting.end_within(scaled_timeout(kServersStart),
+                      "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.archive.trace_dir.value_or("traces"),
                          options.serve.archive.trace_dir.has_value());
   const api::ApiSettings settings = api::make_settings(options.serve.api, options.engine.model.string(), client, limits);

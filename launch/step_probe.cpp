@@ -19,6 +19,7 @@
 #include "moe/remote/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/timeout_factor.h"
 #include "runtime/cluster/core_policy.h"
 #include "runtime/host_logits.h"
 #include "runtime/model/cache_shapes.h"
@@ -82,7 +83,7 @@ class ProbeWorker {
     };
     std::unique_ptr<PendingOp> receive = post(0);
     for (std::size_t at = 0;; at = 1 - at) {
-      const std::size_t size = link.wait(*receive, ProbeClock::now() + kPatience);
+      const std::size_t size = link.wait(*receive, ProbeClock::now() + scaled_timeout(kPatience));
       const std::span<const std::byte> message(inboxes[at].data(), size);
       receive = post(1 - at);
       if (read_header_of_any_epoch(message).kind != WireKind::kRows) return;
@@ -90,7 +91,7 @@ class ProbeWorker {
       const auto start = ProbeClock::now();
       const std::span<const std::byte> reply = writer.write(request, {room.data(), room.size()});
       compute_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(ProbeClock::now() - start).count();
-      link.wait(*link.isend(reply, kReplyTag), ProbeClock::now() + kPatience);
+      link.wait(*link.isend(reply, kReplyTag), ProbeClock::now() + scaled_timeout(kPatience));
     }
   }
 

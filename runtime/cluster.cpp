@@ -88,10 +88,11 @@ Cluster::Cluster(const EngineOptions& options) : owns_process_(true) {
   }
   {
     ExitGuard start;  // MPI waits for all ranks without a deadline
-    start.end_within(kStartTimeout, MpiRuntime::launch_rank() != 0
-                                        ? ""
-                                        : "ferry: error: not all ranks came within " + std::to_string(kStartTimeout.count()) +
-                                              " s; each needs this program and valid options");
+    const std::chrono::seconds limit = scaled_timeout(kStartTimeout);
+    start.end_within(limit, MpiRuntime::launch_rank() != 0
+                                ? ""
+                                : "ferry: error: not all ranks came within " + std::to_string(limit.count()) +
+                                      " s; each needs this program and valid options");
     mpi_ = std::make_unique<MpiRuntime>();
   }
   launched_ = mpi_->rank();
@@ -114,7 +115,7 @@ Cluster::Cluster(const EngineOptions& options) : owns_process_(true) {
 
 /// What is wrong with --net-interface at a rank that others connect to: before they try to, so that all hear of it.
 std::optional<Error> Cluster::net_complaint(Group& group, const EngineOptions& options) const {
-  const bool is_one_host = all_share_a_host(group, group.now() + kStartTimeout);
+  const bool is_one_host = all_share_a_host(group, group.now() + scaled_timeout(kStartTimeout));
   const bool is_met = options.transport == TransportKind::kAuto && launched_.value < options.sharing.coordinators;
   if (!is_met && options.transport != TransportKind::kGloo) return std::nullopt;
   try {
@@ -132,7 +133,7 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
                                       {std::string("--transport ") + transport_name(options.transport)},
                                       {"--coordinators " + std::to_string(options.sharing.coordinators)}},
                             .place = place_name(mpi_->host_name())};
-  const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + kStartTimeout);
+  const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + scaled_timeout(kStartTimeout));
   if (const std::optional<Error> disagreement = find_disagreement(reports)) {
     leave_together(group);
     if (launched_ != Rank{0}) exit_now(EXIT_FAILURE);  // the first says why
@@ -185,7 +186,7 @@ void Cluster::join(const EngineOptions& options) {
 }
 
 void Cluster::connect(Group& bootstrap, const std::string& net_interface) {
-  const Deadline deadline = bootstrap.now() + kStartTimeout;
+  const Deadline deadline = bootstrap.now() + scaled_timeout(kStartTimeout);
   const MeetingPlace place{.is_one_host = all_share_a_host(bootstrap, deadline), .net_interface = net_interface};
   if (shape_.num_workers() > 0) links_ = std::make_unique<JobLinks>(bootstrap, shape_, place, note_ends(), deadline);
   if (shape_.num_coordinators == 1) return;
@@ -297,13 +298,13 @@ void Cluster::end_start() {
   const int num_peers = is_coordinator() ? shape_.num_workers() : shape_.num_coordinators;
   peers.reserve(static_cast<std::size_t>(num_peers));
   for (int32_t p = 0; p < num_peers; ++p) peers.push_back(&link(Rank{is_coordinator() ? p + 1 : p}));
-  if (is_coordinator()) return hear_last_words(peers, links_->hub().now() + kStartTimeout);
+  if (is_coordinator()) return hear_last_words(peers, links_->hub().now() + scaled_timeout(kStartTimeout));
   say_last_word(links_->hub(), peers);
 }
 
 void Cluster::await_coordinators_end() const {
   if (is_coordinator() || group_links_ == nullptr || group_->async_error().empty()) return;
-  losses_.wait_for(kNoticeTimeout);  // a worker's monitor watches rank 0 alone
+  losses_.wait_for(scaled_timeout(kNoticeTimeout));  // a worker's monitor watches rank 0 alone
 }
 
 void Cluster::abandon() { abandoned_ = true; }

@@ -39,6 +39,11 @@ struct PeerWatch::Peer {
     const std::scoped_lock lock(mutex);
     goodbye = nullptr;
   }
+  /// Calls end_goodbye() at its end. The message must outlive it, because watch() uses the message until then.
+  struct GoodbyeScope {
+    Peer& peer;
+    ~GoodbyeScope() { peer.end_goodbye(); }
+  };
 
   Rank rank;
   std::unique_ptr<gloo::transport::UnboundBuffer> receive;
@@ -86,12 +91,12 @@ void PeerWatch::say_goodbye() {
     try {
       const auto message = context_->createUnboundBuffer(nullptr, 0);
       if (!peer->begin_goodbye(*message)) continue;
+      const Peer::GoodbyeScope scope{*peer};
       message->send(peer->rank.value, kWatchSlot);
       const auto left = std::chrono::duration_cast<milliseconds>(limit - std::chrono::steady_clock::now());
       message->waitSend(nullptr, std::max(left, milliseconds(0)));
     } catch (const std::exception&) {  // it left or died first: either way nobody is there to be told
     }
-    peer->end_goodbye();
   }
 }
 
