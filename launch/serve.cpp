@@ -178,6 +178,12 @@ Access access_of(const ServeOptions& options) {
   return access;
 }
 
+/// `options` with the policy of a server that has these keys.
+Options with_policy(Options options, const Access& access) {
+  options.engine.policy.policy = policy_for(options.engine.policy, access.keys.size());
+  return options;
+}
+
 /// Of several coordinators this one's name, with which its lines begin.
 std::string name_of(const CoordinatorLinks* others) {
   return others == nullptr ? "" : "coordinator " + std::to_string(others->index()) + ": ";
@@ -216,10 +222,12 @@ void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator,
 
 int run_serve(const Options& given, Cluster& cluster) {
   CoordinatorLinks* const others = cluster.coordinators();
-  const Options options =
+  const Access given_access = access_of(given.serve);
+  const Options own =
       others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
+  const Options options = with_policy(own, given_access);
   const ServerLimits limits = limits_of(options.serve);
-  const Access given_access = access_of(given.serve), access = access_of(options.serve);
+  const Access access = access_of(options.serve);
   check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
   const std::string spans_url = otlp.empty() ? "" : traces_url("--otlp-traces-endpoint", otlp);

@@ -82,7 +82,7 @@ struct EngineLoad {
   int32_t accounts = 0;       // that have open requests, where they take turns
   int64_t prefill_limit = 0;  // rows of prompts that a step may have while sequences decode; 0: no bound
   int64_t preemptions = 0;    // since start, as all below
-  int64_t lost_slots = 0;     // of these, for a request of a better priority
+  int64_t lost_slots = 0;     // of these, for a request of a better priority, or of an account with fewer slots
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // processed, again what was preempted and is computed anew
   int64_t generated_tokens = 0;

@@ -13,10 +13,13 @@ void add_scheduling_options(CLI::App& app, PolicyOptions& options) {
   using enum SchedulingPolicy;
   add_choice<SchedulingPolicy>(
       app, "--policy,--scheduling-policy", {{"fcfs", kFcfs}, {"priority", kPriority}, {"fair", kFair}},
-      [&options](SchedulingPolicy policy) { options.policy = policy; },
-      "fcfs (who came first), priority (the lower `priority` of requests, which takes memory from worse ones) or fair (API "
-      "keys, "
-      "or `user`s where there are none, in turn by the tokens of their prompts); default fcfs")
+      [&options](SchedulingPolicy policy) {
+        options.policy = policy;
+        options.is_given = true;
+      },
+      "fcfs (in order of arrival), priority (the lower `priority` of requests, which takes memory from worse ones) or fair "
+      "(equal shares of slots and memory for API keys, or for `user`s where there are none); default fair with several API "
+      "keys, else fcfs")
       ->group(group);
   add_choice<QueueOrder>(
       app, "--queue-order", {{"arrival", QueueOrder::kArrival}, {"shortest", QueueOrder::kShortest}},

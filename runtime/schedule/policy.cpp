@@ -11,4 +11,8 @@ const char* scheduling_policy_name(SchedulingPolicy policy) {
   return "";
 }
 
+SchedulingPolicy policy_for(const PolicyOptions& options, std::size_t num_keys) {
+  return !options.is_given && num_keys > 1 ? SchedulingPolicy::kFair : options.policy;
+}
+
 }  // namespace ferry

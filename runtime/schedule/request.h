@@ -87,6 +87,11 @@ struct Siblings {
   int64_t longest = 0;         // completion of those that have, in tokens
 };
 
+/// The requests of one call of a client: its `n` completions, or those of a list of prompts. Only the scheduler changes it.
+struct CallRequests {
+  int64_t num_running = 0;  // admitted, with a slot
+};
+
 /// A completion to make. `prompt` is never empty and fits the context (checked when it enters).
 struct Request {
   std::string id;               // what its owner calls it, and no other open request but siblings; empty: one is made up
@@ -95,13 +100,14 @@ struct Request {
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
-  int64_t priority = 0;              // the lower the sooner, under SchedulingPolicy::kPriority; else 0
-  std::string account;               // on whose behalf it is, for SchedulingPolicy::kFair; who has none share the empty one
-  std::string cache_salt;            // shares cached prefixes with requests of the same one alone
+  int64_t priority = 0;    // the lower the sooner, under SchedulingPolicy::kPriority; else 0
+  std::string account;     // on whose behalf it is, for SchedulingPolicy::kFair; requests without one share the empty one
+  std::string cache_salt;  // shares cached prefixes with requests of the same one alone
   std::vector<int64_t> cache_hints;  // tokens in front of each message, ascending; empty: found by the token they begin with
   std::vector<UnitContent> unit_contents;  // by unit, of those that have any: made when it is accepted
   std::shared_ptr<TokenGrammar> grammar;   // at its beginning, the request's own and its owner's no more; null: none
   std::shared_ptr<Siblings> siblings;      // null: it is alone
+  std::shared_ptr<CallRequests> call;      // null: its call made no other
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
 

@@ -352,16 +352,21 @@ int64_t Scheduler::num_tried_drafts(const Sequence& sequence, int64_t room) cons
 
 /// Gives every share its blocks, oldest first. False if somebody has to wait for some: then nobody younger gets any.
 bool Scheduler::share_blocks(TimePoint now) {
-  bool has_all = true;
+  bool has_all = true, is_behind_preempted = false;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->state() == RequestState::kPreempted) {
-      if (has_all && try_resume(i)) continue;
+      if (has_all && try_resume(i, now)) continue;
       shares_[i].num_tokens = shares_[i].num_drafts = 0;
       has_all = false;
+      is_behind_preempted = true;
+    } else if (is_behind_preempted && !running_[i]->blocks.empty()) {
+      preempt(i, now);  // the one before it has moved ahead of it (renew_seniority)
     } else if (shares_[i].num_tokens > 0) {
       has_all = grant_blocks(i, has_all, now) && has_all;
     }
   }
+  // Only now, because the engine saves blocks before it restores any: what is saved may not go where something is still read.
+  for (const BlockCopy& copy : plan_.restored_blocks) swap_blocks_.release(std::span(&copy.from, 1));
   return has_all;
 }
 
@@ -376,13 +381,18 @@ bool Scheduler::grant_blocks(std::size_t idx, bool may_take, TimePoint now) {
     const int64_t num_reachable = may_take ? blocks_.num_total() - num_held_blocks(idx + 1) : 0;
     shrink(idx, std::ssize(sequence.blocks) + num_reachable);
     if (shares_[idx].num_tokens == 0) return false;
-    for (std::size_t i = running_.size() - 1; num_missing() > num_available(); --i) {
-      FERRY_CHECK(i > idx) << "request " << sequence.request.id << " needs " << num_missing() << " blocks";
-      if (!running_[i]->blocks.empty()) preempt(i, now);
-    }
+    preempt_behind(idx, num_missing(), now);
   }
   take_blocks(std::max<int64_t>(num_missing(), 0), sequence);
   return shares_[idx].num_rows() == wanted;
+}
+
+/// The youngest behind `idx` that hold blocks, until `num_wanted` can be had.
+void Scheduler::preempt_behind(std::size_t idx, int64_t num_wanted, TimePoint now) {
+  for (std::size_t i = running_.size() - 1; num_wanted > num_available(); --i) {
+    FERRY_CHECK(i > idx) << "request " << running_[idx]->request.id << " needs " << num_wanted << " blocks";
+    if (!running_[i]->blocks.empty()) preempt(i, now);
+  }
 }
 
 /// To what `num_blocks` hold.
@@ -402,8 +412,8 @@ int64_t Scheduler::room_in(const Sequence& sequence, int64_t num_blocks) const {
 }
 
 /// Brings a preempted sequence's blocks back, if there is room for all that is known of it beside what all older ones may soon
-/// need.
-bool Scheduler::try_resume(std::size_t idx) {
+/// need. Room is also what those behind it hold, which there are where it has moved ahead of them.
+bool Scheduler::try_resume(std::size_t idx, TimePoint now) {
   Sequence& sequence = *running_[idx];
   Share& share = shares_[idx];
   if (share.is_preempted || share.num_tokens == 0) return false;
@@ -411,16 +421,19 @@ bool Scheduler::try_resume(std::size_t idx) {
   if (begins) begin(sequence);
   const Share all{.num_tokens = sequence.num_uncomputed(), .num_drafts = share.num_drafts};
   const int64_t num_shared = std::ssize(sequence.blocks);
-  if (num_needed_blocks(sequence, all) - num_shared + num_growth_blocks(idx) > num_available()) {
+  const int64_t num_wanted = num_needed_blocks(sequence, all) - num_shared + num_growth_blocks(idx);
+  const auto behind = std::span(running_).subspan(idx + 1);
+  const bool may_take = std::ranges::any_of(behind, [](const auto& other) { return !other->blocks.empty(); });
+  if (num_wanted > (may_take ? blocks_.num_total() - num_held_blocks(idx + 1) : num_available())) {
     if (begins) undo_begin(sequence);
     return false;
   }
+  preempt_behind(idx, num_wanted, now);
   if (num_shared > 0) share.num_tokens = next_piece(sequence, share.num_tokens);
   take_blocks(num_needed_blocks(sequence, share) - num_shared, sequence);
   for (std::size_t i = 0; i < sequence.saved_blocks.size(); ++i)
     plan_.restored_blocks.push_back({.from = sequence.saved_blocks[i], .to = sequence.blocks[i]});
-  swap_blocks_.release(sequence.saved_blocks);
-  sequence.saved_blocks.clear();
+  sequence.saved_blocks.clear();  // share_blocks releases them
   sequence.become(sequence.decodes() ? RequestState::kDecoding : RequestState::kPrefilling);
   return true;
 }
@@ -467,7 +480,9 @@ void Scheduler::admit(TimePoint now) {
   }
   budget = std::min(budget, prefill_budget);
   while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& sequence = next_waiting();
+    Sequence* const next = next_waiting();
+    if (next == nullptr) return;
+    Sequence& sequence = *next;
     const FileLook look = look_in_file(sequence, now);
     if (look == FileLook::kNoRoom) return;
     if (look == FileLook::kReading) continue;
@@ -538,6 +553,8 @@ void Scheduler::take_slot(Sequence& sequence) {
   sequence.blocks.reserve(static_cast<std::size_t>(num_blocks_of(sequence.max_length())));
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
+  if (sequence.request.call) ++sequence.request.call->num_running;
+  if (options_.policy.policy == SchedulingPolicy::kFair) ++num_running_of_[static_cast<std::size_t>(sequence.account)];
 }
 
 int64_t Scheduler::num_blocks_of(int64_t num_tokens) const {
@@ -682,6 +699,8 @@ void Scheduler::release_all(Sequence& sequence) {
   sequence.saved_blocks.clear();
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
+  if (sequence.request.call) --sequence.request.call->num_running;
+  if (options_.policy.policy == SchedulingPolicy::kFair) --num_running_of_[static_cast<std::size_t>(sequence.account)];
 }
 
 void Scheduler::sweep() {
@@ -697,9 +716,11 @@ void Scheduler::sweep() {
     }
     sequences.erase(kept, sequences.end());
   };
+  const std::size_t num_running = running_.size();
   move_ended(running_);
   move_ended(waiting_);
   move_ended(loading_);
+  if (running_.size() != num_running) renew_seniority();
 }
 
 }  // namespace ferry

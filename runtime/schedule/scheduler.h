@@ -72,7 +72,7 @@ struct SchedulerLoad {
   int64_t num_waiting = 0;      // queued or preempted
   int64_t num_preempted = 0;    // of those that wait
   int64_t num_preemptions = 0;  // since the start
-  int64_t num_lost_slots = 0;   // of these, for somebody of a better priority who had none
+  int64_t num_lost_slots = 0;   // of these, for a request of a better priority, or of an account with fewer slots
   int64_t num_accounts = 0;     // that have open requests, under SchedulingPolicy::kFair
   int64_t prefill_limit = 0;    // rows of prompts that the next step in which sequences decode may have; 0: no bound
   int64_t num_used_blocks = 0;  // by sequences; those that the prefix cache keeps beside them count as free
@@ -193,6 +193,8 @@ class Scheduler {
   void set_seniority(Sequence& sequence);
   Sequence& queue(std::unique_ptr<Sequence> sequence);
   void admit_seniors(TimePoint now);
+  bool takes_from_youngest(const Sequence& sequence) const;
+  bool lacks_room(const Sequence& sequence) const;
   void evict_youngest(TimePoint now);
   void share_rows();
   void share_prefill_rows();
@@ -205,7 +207,8 @@ class Scheduler {
   bool grant_blocks(std::size_t idx, bool may_take, TimePoint now);
   void shrink(std::size_t idx, int64_t num_blocks);
   int64_t room_in(const Sequence& sequence, int64_t num_blocks) const;
-  bool try_resume(std::size_t idx);
+  bool try_resume(std::size_t idx, TimePoint now);
+  void preempt_behind(std::size_t idx, int64_t num_wanted, TimePoint now);
   void preempt(std::size_t idx, TimePoint now);
   void start_anew(Sequence& sequence);
   void note_preempted(Sequence& sequence, TimePoint now);
@@ -216,7 +219,11 @@ class Scheduler {
   void end_load(Sequence& sequence);
   void drop_file_writes();
   std::unique_ptr<Sequence> take_waiting(Sequence& sequence);
-  Sequence& next_waiting();
+  Sequence* next_waiting();
+  Sequence* next_by_arrival();
+  Sequence* next_by_share();
+  bool would_take_last_slot(const Sequence& sequence) const;
+  int64_t num_running_of(int32_t account) const;
   std::size_t move_to_running(Sequence& sequence, RequestState state, TimePoint now);
   void begin(Sequence& sequence);
   void undo_begin(Sequence& sequence);
@@ -240,6 +247,7 @@ class Scheduler {
   void retire(Sequence& sequence, FinishReason reason, TimePoint now);
   void release_all(Sequence& sequence);
   void sweep();
+  void renew_seniority();
 
   const SchedulerOptions options_;
   BlockPool blocks_;
@@ -259,12 +267,13 @@ class Scheduler {
 
   // Under SchedulingPolicy::kFair:
   AccountNumbers accounts_;                          // of open requests
-  FairTurns admissions_;                             // whose request is admitted next, by the tokens of its prompt
+  FairTurns admissions_;                             // of accounts with equally few slots, by the tokens of their prompts
   FairTurns rows_;                                   // whose prompt gets the step's next rows
   std::vector<int32_t> asking_;                      // accounts of those that ask for either
   std::vector<int64_t> claims_;                      // of running_: tokens that the step planned may compute
   std::vector<std::size_t> first_claims_;            // by account: in running_, all before have what they claimed
   std::vector<Sequence*> first_waiting_;             // by account
+  std::vector<int32_t> num_running_of_;              // by account: slots that its requests hold
   std::vector<std::unique_ptr<Sequence>> finished_;  // ended, not yet taken
   StepPlan plan_;
   bool plan_is_open_ = false;  // plan_ has rows and was not committed

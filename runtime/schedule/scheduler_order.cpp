@@ -17,13 +17,17 @@ auto place_in(Sequences& sequences, const Seniority& seniority) {
 
 }  // namespace
 
-/// When it arrives: for good, but that accounts take turns at its admission.
+/// When it arrives: for good, unless accounts share the slots.
 void Scheduler::set_seniority(Sequence& sequence) {
   const PolicyOptions& policy = options_.policy;
   const bool is_fair = policy.policy == SchedulingPolicy::kFair;
   sequence.seniority = {.number = num_added_++};
   if (policy.policy == SchedulingPolicy::kPriority) sequence.seniority.priority = sequence.request.priority;
-  if (is_fair) sequence.account = accounts_.enter(sequence.request.account);
+  sequence.queue_place = sequence.seniority;
+  if (is_fair) {
+    sequence.account = accounts_.enter(sequence.request.account);
+    num_running_of_.resize(std::max(num_running_of_.size(), static_cast<std::size_t>(sequence.account) + 1));
+  }
   if (!is_fair && policy.order == QueueOrder::kArrival) return;
   begin(sequence);
   sequence.admission_cost = sequence.num_prompt() - sequence.num_computed;
@@ -32,6 +36,7 @@ void Scheduler::set_seniority(Sequence& sequence) {
   const std::chrono::nanoseconds arrival = sequence.arrival.time_since_epoch();
   const double added_s = static_cast<double>(sequence.admission_cost) / static_cast<double>(policy.aging_tokens_per_s);
   sequence.seniority.arrival_ns = arrival.count() + static_cast<int64_t>(added_s * 1e9);
+  sequence.queue_place = sequence.seniority;
 }
 
 Sequence& Scheduler::queue(std::unique_ptr<Sequence> sequence) {
@@ -39,19 +44,40 @@ Sequence& Scheduler::queue(std::unique_ptr<Sequence> sequence) {
   return **waiting_.insert(place, std::move(sequence));
 }
 
-/// Who has a better priority than somebody that is admitted does not wait for room: it gets a slot, if need be that of the
-/// youngest, and then its blocks as everybody who runs, from those behind it. Equals wait for each other.
+/// A request that goes before the youngest which runs does not wait for room. It gets a slot, if need be that of the youngest,
+/// and then its blocks as every request that runs, from those behind it. Equals wait for each other.
 void Scheduler::admit_seniors(TimePoint now) {
-  if (options_.policy.policy != SchedulingPolicy::kPriority) return;
-  const auto goes_before_youngest = [this](const Sequence& sequence) {
-    return !running_.empty() && sequence.seniority.priority < running_.back()->seniority.priority;
-  };
-  while (!waiting_.empty() && goes_before_youngest(*waiting_.front())) {
-    Sequence& sequence = *waiting_.front();
+  const SchedulingPolicy policy = options_.policy.policy;
+  const bool is_fair = policy == SchedulingPolicy::kFair;
+  if (policy == SchedulingPolicy::kFcfs || (is_fair && accounts_.size() < 2)) return;
+  while (!waiting_.empty() && !running_.empty()) {
+    if (is_fair && running_.back()->seniority.priority == 0) return;  // no account has two slots
+    Sequence& sequence = is_fair ? *next_by_share() : *waiting_.front();
+    if (!takes_from_youngest(sequence)) return;
+    if (is_fair && look_in_file(sequence, now) == FileLook::kReading) continue;
     if (free_slots_.empty()) evict_youngest(now);
     move_to_running(sequence, sequence.waits_for_media() ? RequestState::kWaitingForMedia : RequestState::kPrefilling, now);
   }
 }
+
+/// Returns true if one that waits has a better priority than the youngest that runs, or would otherwise wait for an account that
+/// has at least two slots more than its own. Two are enough for the accounts to be no further apart afterwards, so no slot goes
+/// back and forth.
+bool Scheduler::takes_from_youngest(const Sequence& sequence) const {
+  const int64_t youngest = running_.back()->seniority.priority;
+  if (options_.policy.policy == SchedulingPolicy::kPriority) return sequence.seniority.priority < youngest;
+  return num_running_of(sequence.account) < youngest && lacks_room(sequence);
+}
+
+/// Returns true if one that waits cannot be admitted because a slot or blocks are missing.
+bool Scheduler::lacks_room(const Sequence& sequence) const {
+  const auto is_preempted = [](const auto& other) { return other->state() == RequestState::kPreempted; };
+  if (free_slots_.empty() || std::ranges::any_of(running_, is_preempted)) return true;
+  const Share first{.num_tokens = std::min(sequence.num_uncomputed(), options_.prefill_chunk)};
+  return num_needed_blocks(sequence, first) + num_growth_blocks(running_.size()) > num_available();
+}
+
+int64_t Scheduler::num_running_of(int32_t account) const { return num_running_of_[static_cast<std::size_t>(account)]; }
 
 /// It starts anew when there is a slot for it again, for which it waits in its old place.
 void Scheduler::evict_youngest(TimePoint now) {
@@ -60,27 +86,48 @@ void Scheduler::evict_youngest(TimePoint now) {
   start_anew(*sequence);
   release_all(*sequence);
   if (sequence->state() != RequestState::kPreempted) note_preempted(*sequence, now);
+  sequence->seniority = sequence->queue_place;
   ++num_slotless_;
   ++num_lost_slots_;
   queue(std::move(sequence));
 }
 
-/// Whom the policy admits next; somebody waits.
-Sequence& Scheduler::next_waiting() {
-  if (options_.policy.policy != SchedulingPolicy::kFair) return *waiting_.front();
-  asking_.clear();
-  first_waiting_.assign(first_waiting_.size(), nullptr);
+/// Returns the one that the policy admits next; null if none may be for now. At least one waits.
+Sequence* Scheduler::next_waiting() {
+  return options_.policy.policy == SchedulingPolicy::kFair ? next_by_share() : next_by_arrival();
+}
+
+/// The first in the queue. Requests of a call that has others running leave the last slot to another call.
+Sequence* Scheduler::next_by_arrival() {
   for (const auto& sequence : waiting_) {
-    const auto account = static_cast<std::size_t>(sequence->account);
-    if (account >= first_waiting_.size()) first_waiting_.resize(account + 1);
-    if (first_waiting_[account] != nullptr) continue;
-    first_waiting_[account] = sequence.get();
-    asking_.push_back(sequence->account);
+    if (sequence->seniority.priority != waiting_.front()->seniority.priority) return nullptr;
+    if (!would_take_last_slot(*sequence)) return sequence.get();
+  }
+  return nullptr;
+}
+
+bool Scheduler::would_take_last_slot(const Sequence& sequence) const {
+  return free_slots_.size() == 1 && sequence.request.call && sequence.request.call->num_running > 0;
+}
+
+/// The first of an account that has the fewest slots. Accounts that have equally few take turns.
+Sequence* Scheduler::next_by_share() {
+  asking_.clear();
+  first_waiting_.assign(num_running_of_.size(), nullptr);
+  int64_t fewest = options_.max_running;
+  for (const auto& sequence : waiting_) {
+    Sequence*& first = first_waiting_[static_cast<std::size_t>(sequence->account)];
+    if (first != nullptr) continue;
+    first = sequence.get();
+    const int64_t num_running = num_running_of(sequence->account);
+    if (num_running < fewest) asking_.clear();
+    fewest = std::min(fewest, num_running);
+    if (num_running == fewest) asking_.push_back(sequence->account);
   }
   admissions_.keep(asking_);
   while (true) {
     Sequence& first = *first_waiting_[static_cast<std::size_t>(admissions_.next())];
-    if (admissions_.next_may_take(first.admission_cost)) return first;
+    if (admissions_.next_may_take(first.admission_cost)) return &first;
   }
 }
 
@@ -93,9 +140,19 @@ std::size_t Scheduler::move_to_running(Sequence& sequence, RequestState state, T
   std::unique_ptr<Sequence> moved = take_waiting(sequence);
   if (options_.policy.policy == SchedulingPolicy::kFair) {
     admissions_.take(sequence.admission_cost);
-    sequence.seniority = {.number = num_admitted_++};
+    sequence.seniority = {.priority = num_running_of(sequence.account) - 1, .number = num_admitted_++};
   }
   return static_cast<std::size_t>(running_.insert(place_in(running_, sequence.seniority), std::move(moved)) - running_.begin());
+}
+
+/// Some have ended: under kFair those that their accounts had admitted later are one place further ahead.
+void Scheduler::renew_seniority() {
+  if (options_.policy.policy != SchedulingPolicy::kFair) return;
+  std::vector<int64_t> num_before(num_running_of_.size());
+  std::ranges::sort(running_, {}, [](const auto& sequence) { return sequence->seniority.number; });
+  for (const auto& sequence : running_)
+    sequence->seniority.priority = num_before[static_cast<std::size_t>(sequence->account)]++;
+  std::ranges::sort(running_, {}, [](const auto& sequence) { return sequence->seniority; });
 }
 
 /// Out of the queue.

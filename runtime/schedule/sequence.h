@@ -51,6 +51,7 @@ struct Sequence {
   std::vector<int32_t> saved_blocks;  // blocks of the swap space, while preempted; empty if it starts anew
 
   Seniority seniority;
+  Seniority queue_place;       // seniority while it waits; one that loses its slot has it again
   int32_t account = 0;         // its number, under SchedulingPolicy::kFair
   int64_t admission_cost = 0;  // tokens of the prompt that had to be computed when it arrived, where the policy asks
 

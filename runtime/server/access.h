@@ -25,6 +25,7 @@ class ApiKeys {
 
   /// Without any key the ports are open.
   bool empty() const { return digests_.empty(); }
+  std::size_t size() const { return digests_.size(); }
   /// Which key `presented` is: its place in the list, which names the caller. Takes the same time whether and where it is
   /// found.
   std::optional<int> find(std::string_view presented) const;

@@ -104,6 +104,10 @@ void ApiCall::release_events() {
   held_events_.clear();
 }
 
+  if (prepared.requests.size() > 1) {
+    const auto call = std::make_shared<CallRequests>();
+    for (Request& request : prepared.requests) request.call = call;
+  }
 /// On the engine's thread.
 void ApiCall::on_event(std::size_t choice, const GenerateEvent& event) {
   const std::scoped_lock lock(mutex_);

@@ -83,7 +83,7 @@ constexpr Value kValues[] = {
     {"ferry:requests_preempted", kGauge, [](const Report& r) { return real(r.load.preempted_requests); },
      "Requests that gave way and wait to go on."},
     {"ferry:requests_lost_slot_total", kCounter, [](const Report& r) { return real(r.load.lost_slots); },
-     "Times that a request gave its slot to one of a better priority, and began anew."},
+     "Times that a request gave its slot to one of a better priority or of an account with fewer slots, and began anew."},
     {"ferry:fair_accounts", kGauge, [](const Report& r) { return real(r.load.accounts); },
      "Keys or users that have open requests, where they take turns."},
     {"ferry:prefill_rows_limit", kGauge, [](const Report& r) { return real(r.load.prefill_limit); },

@@ -172,6 +172,8 @@ TEST(Options, ApiOfServe) {
 TEST(Options, SchedulingOfServe) {
   const PolicyOptions defaults = accept(line("serve", {})).engine.policy;
   EXPECT_EQ(defaults.policy, SchedulingPolicy::kFcfs);
+  EXPECT_FALSE(defaults.is_given);
+  EXPECT_TRUE(accept(line("serve", {"--policy", "fcfs"})).engine.policy.is_given);
   EXPECT_EQ(defaults.order, QueueOrder::kArrival);
   EXPECT_EQ(defaults.decode_slo_s, 0);
   const PolicyOptions policy =

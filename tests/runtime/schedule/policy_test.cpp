@@ -252,6 +252,17 @@ TEST(PriorityPolicy, OthersKnowNoPriorities) {
   validate_request(asked("a", 10, -3), policy_options(SchedulingPolicy::kPriority));
 }
 
+TEST(FairPolicy, IsTheDefaultWithSeveralKeys) {
+  PolicyOptions options;
+  EXPECT_EQ(policy_for(options, 0), SchedulingPolicy::kFcfs);
+  EXPECT_EQ(policy_for(options, 1), SchedulingPolicy::kFcfs);
+  EXPECT_EQ(policy_for(options, 2), SchedulingPolicy::kFair);
+  options.is_given = true;
+  EXPECT_EQ(policy_for(options, 2), SchedulingPolicy::kFcfs);
+  options.policy = SchedulingPolicy::kPriority;
+  EXPECT_EQ(policy_for(options, 2), SchedulingPolicy::kPriority);
+}
+
 /// Tokens of prompts that each account got in steps while `flood` asks for much and `guest` for little at a time.
 TEST(FairPolicy, AFloodLeavesOthersTheirShare) {
   Scheduler scheduler(policy_options(SchedulingPolicy::kFair));

@@ -198,7 +198,7 @@ class FakeEngine {
 
 /// How often the streams of a test came to what is rare.
 struct Rarities {
-  int64_t lost_slots = 0, limited_steps = 0;
+  int64_t lost_slots = 0, limited_steps = 0, waits_for_equals = 0;
   int64_t preemptions = 0, saved = 0, restored = 0, recomputed = 0, held_while_preempted = 0, ended_while_preempted = 0;
   int64_t cached_tokens = 0, shared_blocks = 0, begun_anew_with_some = 0, evicted_units = 0, evicted_snapshots = 0;
   int64_t file_hits = 0, file_tokens = 0;
@@ -317,6 +317,8 @@ class Stream {
     if (pick(0, 7) == 0) request.deadline = now_ + milliseconds(pick(0, 60));
     if (policy() == SchedulingPolicy::kPriority) request.priority = pick(-2, 2);
     request.account = std::to_string(pick(0, 3));
+    if (pick(0, 3) == 0) call_ = std::make_shared<CallRequests>();
+    if (pick(0, 1) == 0) request.call = call_;
     validate_request(request, scheduler_.options());
     const SchedulerLoad load = scheduler_.load();
     const bool was_full = load.num_waiting - load.num_preempted == scheduler_.options().max_waiting;
@@ -358,7 +360,7 @@ class Stream {
   /// The file's part between steps: something of what was asked for was read, or could not be.
   void advance_file() {
     for (const auto& [number, serial] : std::exchange(engine_.lost_writes, {})) {
-      const bool is_broken = pick(0, 99) == 0;
+      const bool is_broken = pick(0, 29) == 0;
       scheduler_.note_file_write({number, serial}, 0, is_broken ? FileDrop::kWriteFailed : FileDrop::kBusy);
     }
     for (int64_t i = pick(0, 6); i > 0 && !reads_.empty(); --i) {
@@ -385,6 +387,7 @@ class Stream {
     advance_file();
     if (testing::Test::HasFatalFailure()) return;
     const int64_t prefill_limit = scheduler_.load().prefill_limit;
+    const bool were_slots_full = num_slots_held() == scheduler_.options().max_running;
     const StepPlan& plan = scheduler_.plan(now_);
     for (const FileWrite& write : plan.file_writes) {
       if (pick(0, 9) == 0) engine_.lost_writes.insert({write.record.number, write.record.serial});
@@ -398,6 +401,7 @@ class Stream {
     check_drops(plan);
     check_entries(plan);
     check_seniority(plan);
+    check_shares(were_slots_full && plan.finished.empty());
     if (testing::Test::HasFatalFailure()) return;
     if (!plan.entries.empty() && pick(0, 400) == 0) {
       scheduler_.finish_all(FinishReason::kError, now_);
@@ -631,6 +635,36 @@ class Stream {
     }
   }
 
+  int64_t num_slots_held() const {
+    return std::ranges::count_if(open_, [](const auto& entry) { return entry.second.sequence->slot >= 0; });
+  }
+
+  /// Of slots: where all are held accounts that want more differ by one at most, and no call has all of them where it may not.
+  void check_shares(bool were_slots_full) {
+    std::map<std::string, int64_t> num_slots;
+    std::map<const CallRequests*, int64_t> of_calls;
+    int64_t most = 0;
+    for (const auto& [id, open] : open_) {
+      const Request& request = open.sequence->request;
+      if (open.sequence->slot < 0) continue;
+      most = std::max(most, ++num_slots[request.account]);
+      if (request.call) ++of_calls[request.call.get()];
+    }
+    for (const auto& [call, num_running] : of_calls) {
+      ASSERT_EQ(call->num_running, num_running);
+      if (policy() == SchedulingPolicy::kFcfs && scheduler_.options().max_running > 1) {
+        ASSERT_LT(num_running, scheduler_.options().max_running);
+      }
+    }
+    if (policy() != SchedulingPolicy::kFair || !were_slots_full) return;
+    for (const auto& [id, open] : open_) {
+      const Sequence& sequence = *open.sequence;
+      if (sequence.slot >= 0 || sequence.load || sequence.finish_reason != FinishReason::kNone) continue;
+      ASSERT_LE(most, num_slots[sequence.request.account] + 1) << id << " waits though another account has more";
+      ++rarities_.waits_for_equals;
+    }
+  }
+
   void check_oldest(const StepPlan& plan, const Sequence& oldest) {
     if (oldest.waits_for_media()) return;
     const bool has_rows = std::ranges::any_of(plan.entries, [&](const StepEntry& entry) { return entry.sequence == &oldest; });
@@ -667,8 +701,10 @@ class Stream {
     }
   }
 
-  /// Those between whom the policy knows no difference are admitted in order of arrival.
+  /// Those between whom the policy knows no difference are admitted in order of arrival, but for requests of one call, which
+  /// others may pass.
   void note_admitted(const Sequence& sequence, int64_t arrival_idx) {
+    if (sequence.request.call) return;
     const bool is_fair = policy() == SchedulingPolicy::kFair;
     const std::string equals = is_fair ? sequence.request.account : std::to_string(sequence.request.priority);
     admitted_[equals][arrival_idx] = *sequence.first_scheduled;
@@ -689,6 +725,7 @@ class Stream {
   Rarities& rarities_;
   TimePoint now_;
   int64_t num_sent_ = 0;
+  std::shared_ptr<CallRequests> call_ = std::make_shared<CallRequests>();  // to which requests may belong
   std::map<std::string, Open> open_;
   std::set<std::string> preempted_;                               // after the last plan
   std::map<std::string, int64_t> replayed_;                       // right drafts of the last step
@@ -709,6 +746,7 @@ TEST(SchedulerProperties, HoldForRandomStreams) {
   const std::pair<const char*, int64_t> counts[] = {{"preemptions", rarities.preemptions},
                                                     {"lost slots", rarities.lost_slots},
                                                     {"limited steps", rarities.limited_steps},
+                                                    {"waits for equals", rarities.waits_for_equals},
                                                     {"saved", rarities.saved},
                                                     {"restored", rarities.restored},
                                                     {"recomputed", rarities.recomputed},
