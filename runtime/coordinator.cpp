@@ -14,6 +14,7 @@
 #include "profiler/run_account.h"
 #include "profiler/span.h"
 #include "runtime/base/check.h"
+#include "runtime/base/out_of_memory.h"
 #include "runtime/engine.h"
 #include "runtime/engine_stats.h"
 #include "runtime/open_requests.h"
@@ -178,6 +179,8 @@ class Coordinator::Impl {
   void publish_tokens(Sequence& sequence);
   void publish_finished();
   GenerateEvent last_event(Sequence& sequence, const OpenRequest& open);
+  GenerateEvent whole_last_event(Sequence& sequence, OpenRequest& open);
+  static void tell_last(const OpenRequest& open, const GenerateEvent& event);
   OpenRequest& updated_request(const Sequence& sequence);
   void update_load(const StepPlan& plan);
   void add_draft_time(const StepPlan& plan, Clock::Time begin, Clock::Time draft_begin);
@@ -458,11 +461,18 @@ OpenRequest& Coordinator::Impl::updated_request(const Sequence& sequence) {
   return open;
 }
 
-/// Sends every new token to its stream.
+/// Sends every new token to its stream. A request for whose tokens there is no memory ends, and no other.
 void Coordinator::Impl::publish(const StepPlan& plan) {
   const Span span(Zone::kPublish, plan.num_samples);
   for (const StepEntry& entry : plan.entries) {
-    if (entry.sequence->num_new > 0) publish_tokens(*entry.sequence);
+    Sequence& sequence = *entry.sequence;
+    if (sequence.num_new == 0) continue;
+    try {
+      publish_tokens(sequence);
+    } catch (const std::bad_alloc&) {
+      sequence.sampled.failure = out_of_memory();
+      scheduler_.finish(sequence, FinishReason::kError, clock_.now());
+    }
   }
 }
 
@@ -505,21 +515,43 @@ GenerateEvent Coordinator::Impl::last_event(Sequence& sequence, const OpenReques
   return event;
 }
 
+/// With the text that was held back. Without memory for all that it says, it says that.
+GenerateEvent Coordinator::Impl::whole_last_event(Sequence& sequence, OpenRequest& open) {
+  try {
+    GenerateEvent event = last_event(sequence, open);
+    if (open.detokenizer) event.text = open.detokenizer->finish();
+    return event;
+  } catch (const std::bad_alloc&) {
+    return {.finish_reason = FinishReason::kError};
+  }
+}
+
+/// A sink that has no memory for the event gets one that only says so.
+void Coordinator::Impl::tell_last(const OpenRequest& open, const GenerateEvent& event) {
+  try {
+    open.sink(event);
+  } catch (const std::bad_alloc&) {
+    try {
+      open.sink({.finish_reason = FinishReason::kError});
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
 void Coordinator::Impl::publish_finished() {
   finishing_ = scheduler_.take_finished();
   if (!finishing_.empty()) engine_.let_go_of_media(scheduler_);
   for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
     OpenRequest& open = updated_request(*sequence);
-    GenerateEvent event = last_event(*sequence, open);
-    if (open.detokenizer) event.text = open.detokenizer->finish();
-    sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id
+    GenerateEvent event = whole_last_event(*sequence, open);
+    sequence->let_go_of_media();  // a client that gets the last event may send as many bytes again, and use the id
     {
       const std::scoped_lock lock(mutex_);
       stats_.add_finished(*sequence);  // first: who hears that it has ended finds it counted
       open_.close(sequence->request.number);
     }
-    open.sink(event);
+    tell_last(open, event);
     const std::scoped_lock lock(mutex_);
     open_.erase(sequence->request.number);
     done_.notify_all();

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "profiler/span.h"
 #include "runtime/base/check.h"
+#include "runtime/base/out_of_memory.h"
 #include "runtime/schedule/logit_filters.h"
 #include "runtime/schedule/logprobs.h"
 #include "runtime/schedule/token_grammar.h"
@@ -117,7 +120,9 @@ void StepSampler::choose(const HostLogits& logits, std::size_t choice_idx, Drawe
     if (!sampled.failure) num_chosen = choose_tokens(logits, choice, drawer);
   } catch (const Error& error) {  // of a grammar
     fail(error);
-  } catch (const std::exception& error) {  // for want of memory
+  } catch (const std::bad_alloc&) {
+    fail(out_of_memory());
+  } catch (const std::exception& error) {
     fail(Error(ErrorCode::kInternal, error.what()));
   }
   num_tokens_[choice_idx] = static_cast<int32_t>(num_chosen);
@@ -182,21 +187,43 @@ void StepSampler::score(std::span<const PromptToken> tokens, HostLogits& logits)
   for (int64_t row = 0; row < std::ssize(tokens); ++row) logits.want_values(row);
   logits.fetch();
   const Span span(Zone::kSample, std::ssize(tokens));
-  for (const PromptToken& token : tokens) {
-    std::vector<TokenLogprobs>& told = token.sequence->sampled.prompt_logprobs;
-    FERRY_CHECK_EQ(std::ssize(told) + 1, token.idx);
-    if (told.empty()) told.reserve(static_cast<std::size_t>(token.sequence->num_prompt() - 1));
-    told.emplace_back();
-  }
+  for (const PromptToken& token : tokens) make_room(token);
   std::atomic<std::size_t> next = 0;
+  std::mutex mutex;  // guards failures
   parallel_for_throwing(pool_, std::min(std::ssize(tokens), std::ssize(drawers_)), [&](int64_t drawer_idx, int) {
     for (std::size_t row = next++; row < tokens.size(); row = next++) {
-      const auto& [sequence, idx] = tokens[row];
-      sequence->sampled.prompt_logprobs[static_cast<std::size_t>(idx - 1)] =
-          logprobs_of(logits.values(static_cast<int64_t>(row)), sequence->tokens[static_cast<std::size_t>(idx)],
-                      *sequence->request.sampling.prompt_logprobs, drawers_[static_cast<std::size_t>(drawer_idx)]);
+      Drawer& drawer = drawers_[static_cast<std::size_t>(drawer_idx)];
+      try {
+        score_token(tokens[row], logits.values(static_cast<int64_t>(row)), drawer);
+      } catch (const std::bad_alloc&) {
+        const std::scoped_lock lock(mutex);
+        tokens[row].sequence->sampled.failure = out_of_memory();
+      }
     }
   });
+}
+
+/// For the token's entry. A request for which there is no memory has failed, and gets no further ones.
+void StepSampler::make_room(const PromptToken& token) {
+  SampledTokens& sampled = token.sequence->sampled;
+  std::vector<TokenLogprobs>& told = sampled.prompt_logprobs;
+  if (sampled.failure) return;
+  FERRY_CHECK_EQ(std::ssize(told) + 1, token.idx);
+  try {
+    if (told.empty()) told.reserve(static_cast<std::size_t>(token.sequence->num_prompt() - 1));
+    told.emplace_back();
+  } catch (const std::bad_alloc&) {
+    sampled.failure = out_of_memory();
+    told = {};
+  }
+}
+
+void StepSampler::score_token(const PromptToken& token, ConstMatrixView values, Drawer& drawer) {
+  const Sequence& sequence = *token.sequence;
+  std::vector<TokenLogprobs>& told = token.sequence->sampled.prompt_logprobs;
+  const auto place = static_cast<std::size_t>(token.idx - 1);
+  if (place >= told.size()) return;  // the request has failed
+  told[place] = logprobs_of(values, sequence.tokens[place + 1], *sequence.request.sampling.prompt_logprobs, drawer);
 }
 
 /// Rows behind a wrong draft gave no token.

@@ -58,7 +58,8 @@ class StepSampler {
     Sequence* sequence = nullptr;
     int64_t idx = 0;  // of the sequence's tokens
   };
-  /// `logits` of the rows before the tokens, one of each. Waits for them.
+  /// `logits` of the rows before the tokens, one of each. Waits for them. A request for whose logprobs there is no memory has
+  /// SampledTokens::failure then.
   void score(std::span<const PromptToken> tokens, HostLogits& logits);
 
  private:
@@ -83,6 +84,8 @@ class StepSampler {
   int64_t choose_tokens(const HostLogits& logits, const Choice& choice, Drawer& drawer);
   TokenId draw(const HostLogits& logits, int64_t row, Sequence& sequence, int64_t num_drafts, Drawer& drawer) const;
   void close_gaps();
+  static void make_room(const PromptToken& token);
+  static void score_token(const PromptToken& token, ConstMatrixView values, Drawer& drawer);
   static TokenLogprobs logprobs_of(ConstMatrixView values, TokenId id, int32_t num_top, Drawer& drawer);
 
   ThreadPool& pool_;

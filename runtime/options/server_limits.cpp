@@ -47,6 +47,9 @@ constexpr WholeLimit kPortLimits[] = {
 
 /// Of one request for tokens.
 constexpr WholeLimit kRequestLimits[] = {
+    {"--answer-bytes", &L::answer_bytes, Unit::kBytes, 64 * kKiB, 64 * kGiB, "of one answer in memory, all its choices"},
+    {"--total-answer-bytes", &L::total_answer_bytes, Unit::kBytes, 64 * kKiB, 1024 * kGiB,
+     "of all answers in memory that a port has not sent yet"},
     {"--prompt-bytes", &L::prompt_bytes, Unit::kBytes, 1, kGiB, "of one prompt's text, or its messages together"},
     {"--chat-messages", &L::chat_messages, Unit::kCount, 1, 1 << 20, "messages of one conversation"},
     {"--stop-strings", &L::stop_strings, Unit::kCount, 0, 1024, "stop strings of one request"},

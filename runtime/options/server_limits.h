@@ -34,12 +34,14 @@ struct ServerLimits {
   int64_t grpc_streams = 256;                       // calls at once on one connection
   double grpc_idle_s = 300;                         // without a call, until a connection is closed
   // Of one request for tokens, whatever port it came through
-  int64_t prompt_bytes = int64_t{4} << 20;  // text, or messages together
-  int64_t chat_messages = 1024;             // of one conversation
-  int64_t pictures = 16;                    // pictures and videos
-  int64_t video_frames = 768;               // of all videos together
-  double picture_fetch_s = 10;              // for all files of a request to come from other hosts
-  std::vector<std::string> picture_hosts;   // as parse_remote_hosts() makes them; none: nothing is fetched
+  int64_t answer_bytes = int64_t{256} << 20;      // of its answer, as it is kept and as text together (server/answer_bytes.h)
+  int64_t total_answer_bytes = int64_t{1} << 30;  // of the answers of all calls of a port
+  int64_t prompt_bytes = int64_t{4} << 20;        // text, or messages together
+  int64_t chat_messages = 1024;                   // of one conversation
+  int64_t pictures = 16;                          // pictures and videos
+  int64_t video_frames = 768;                     // of all videos together
+  double picture_fetch_s = 10;                    // for all files of a request to come from other hosts
+  std::vector<std::string> picture_hosts;         // as parse_remote_hosts() makes them; none: nothing is fetched
   int64_t stop_strings = 16;
   int64_t stop_bytes = 1024;  // of one stop string
 };

@@ -191,7 +191,8 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
     sequence.num_replayed = sequence.num_new = 0;
     sequence.drafts.clear();
     if (!entry.samples) {
-      if (sequence.num_computed == sequence.max_length()) retire(sequence, FinishReason::kLength, now);  // was only scored
+      if (sequence.num_computed < sequence.max_length()) continue;
+      retire(sequence, sequence.sampled.failure ? FinishReason::kError : FinishReason::kLength, now);  // was only scored
       continue;
     }
     const auto num_chosen = static_cast<std::size_t>(choices.num_tokens[sample_idx++]);

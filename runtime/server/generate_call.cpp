@@ -24,6 +24,9 @@ grpc::Status exhausted(const std::string& message) { return {grpc::StatusCode::R
 
 }  // namespace
 
+GenerateCall::GenerateCall(GenerateContext& shared)
+    : shared_(shared), open_calls_(shared.open_calls), held_(shared.answers, shared.limits.answer_bytes) {}
+
 GenerateCall::~GenerateCall() {
   if (num_message_bytes_ >= 0) open_calls_->leave(num_message_bytes_);
 }
@@ -37,8 +40,8 @@ void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<C
   deadline_ = deadline_of(context, shared_.clock);
   try {
     message_->check(shared_.limits);
-  } catch (const Error& e) {
-    return end(to_status(e));
+  } catch (const std::exception&) {
+    return end(current_status());
   }
   const int64_t num_bytes = message_->num_bytes();
   if (!open_calls_->enter(num_bytes)) return end(exhausted("the server holds as many open calls as it can; try later"));
@@ -76,13 +79,12 @@ void GenerateCall::prepare() {
     {
       const std::lock_guard lock(mutex_);
       num_open_ = requests.size();
+      waiting_bytes_.assign(requests.size(), 0);
       begin_answer(requests);
     }
     numbers = submit(std::move(requests));
-  } catch (const Error& e) {
-    failure = to_status(e);
-  } catch (const std::exception& e) {  // such as std::bad_alloc
-    failure = exhausted(one_line(e.what()));
+  } catch (const std::exception&) {
+    failure = current_status();
   }
   shared_.preparations.leave(place_);  // first: who hears that the request was refused may use the id again
   if (numbers.empty() && is_aborted_) tell_abort();
@@ -148,7 +150,12 @@ std::vector<Request> GenerateCall::make_requests() const {
   check_in();
   std::vector<Request> requests = message_->make_requests(
       shared_.engine, {.limits = shared_.limits, .check_in = check_in, .deadline = deadline_, .clock = shared_.clock});
+  bound_answer(requests, {.most_bytes = shared_.limits.answer_bytes,
+                          .vocab_size = shared_.engine.model_info().vocab_size,
+                          .form = message_->answer_form()});
+  const auto call = requests.size() > 1 ? std::make_shared<CallRequests>() : nullptr;
   for (Request& request : requests) {
+    request.call = call;
     request.id = message_->request_id();
     request.owner = request.account = owner_;
     request.arrival = arrival_;
@@ -167,6 +174,7 @@ void GenerateCall::go_on(bool is_written) {
   {
     const std::lock_guard lock(mutex_);
     is_writing_ = false;
+    held_.give_back(std::exchange(writing_bytes_, 0));
     if (is_written) return advance();
     is_cancelled_ = true;
   }
@@ -174,9 +182,21 @@ void GenerateCall::go_on(bool is_written) {
   end(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
 }
 
+/// What a large answer held goes back to the system on a thread that nobody waits for.
 void GenerateCall::leave() {
   reader_alarm_.Cancel();
-  const auto last_use = std::move(self_);
+  std::shared_ptr<GenerateCall> last_use = std::move(self_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!held_.was_large()) return;  // the lock goes before the call
+  }
+  try {
+    static_cast<void>(shared_.pools.try_run(PromptWork::kText, [call = std::move(last_use)]() mutable {
+      call.reset();
+      return_free_pages();
+    }));
+  } catch (const std::exception&) {  // no memory for that: a later answer's end returns the pages
+  }
 }
 
 /// Takes the requests out of the batch that are in it.
@@ -194,22 +214,49 @@ void GenerateCall::abort_requests() {
 void GenerateCall::on_event(std::size_t choice, const GenerateEvent& event) {
   const std::lock_guard lock(mutex_);
   if (status_) return;
-  if (event.finish_reason != FinishReason::kError) add_event(choice, event);
+  try {
+    take_event(choice, event);
+  } catch (const std::exception&) {  // such as std::bad_alloc: it is this call's matter alone
+    drops_answer_ = true;
+    end_badly(current_status());
+  }
   if (event.finish_reason != FinishReason::kNone) end_choice(event);
   advance();
   if (status_ && !is_finished_) wait_for_reader();
 }
 
-/// The call ends with its last request, and with the status of the first one that ended badly; then the others are of no use,
-/// and a pool ends them, since a sink may not. Needs mutex_.
+/// Needs mutex_.
+void GenerateCall::take_event(std::size_t choice, const GenerateEvent& event) {
+  const bool is_told = event.finish_reason != FinishReason::kError && !drops_answer_;
+  if (is_told) hold(choice, event_bytes(event));
+  if (is_told) add_event(choice, event);
+}
+
+/// Needs mutex_.
+void GenerateCall::hold(std::size_t choice, int64_t num_bytes) {
+  held_.add(num_bytes);
+  if (waiting_bytes_.size() <= choice) waiting_bytes_.resize(choice + 1);
+  waiting_bytes_[choice] += num_bytes;
+}
+
+/// The call ends with its last request, and with the status of the first one that ended badly. Needs mutex_.
 void GenerateCall::end_choice(const GenerateEvent& event) {
   const grpc::Status status = status_of(event);
   if (--num_open_ == 0) {
     status_ = failure_.value_or(status);
-  } else if (!status.ok() && !failure_) {
-    failure_ = status;
-    // Without a place in its queue they come to their own ends.
+  } else if (!status.ok()) {
+    end_badly(status);
+  }
+}
+
+/// The call's other requests are of no use any more, and a pool ends them, since a sink may not. Needs mutex_.
+void GenerateCall::end_badly(const grpc::Status& status) {
+  if (failure_) return;
+  failure_ = status;
+  // Without a place in its queue, or memory for one, they come to their own ends.
+  try {
     static_cast<void>(shared_.pools.try_run(PromptWork::kText, [call = shared_from_this()] { call->abort_requests(); }));
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -223,10 +270,24 @@ void GenerateCall::end(const grpc::Status& status) {
 /// Starts the next write or, after the last one, ends the call; not while the message is in use. Needs mutex_.
 void GenerateCall::advance() {
   if (is_writing_ || is_finished_ || is_preparing_) return;
-  is_writing_ = !is_cancelled_ && !drops_answer_ && write_next();
+  is_writing_ = !is_cancelled_ && !drops_answer_ && begin_write();
   if (is_writing_ || !status_) return;
   is_finished_ = true;
   finish(*status_);
+}
+
+/// Whether a message is being written now. Needs mutex_.
+bool GenerateCall::begin_write() {
+  std::optional<std::size_t> choice;
+  try {
+    choice = write_next();
+  } catch (const std::exception&) {
+    drops_answer_ = true;
+    end_badly(current_status());
+    if (num_open_ == 0) status_ = failure_;
+  }
+  if (choice && *choice < waiting_bytes_.size()) writing_bytes_ = std::exchange(waiting_bytes_[*choice], 0);
+  return choice.has_value();
 }
 
 /// Cancels the call if the rest of its answer is not taken in time. Needs mutex_.

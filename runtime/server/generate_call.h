@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/server/answer_bytes.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/prompt_task.h"
+#include "runtime/server/status.h"
 
 namespace ferry {
 
@@ -29,6 +31,8 @@ class CallMessage {
   virtual void check(const ServerLimits& limits) = 0;
   /// Of one that was checked, as what follows.
   virtual PromptWork work() const = 0;
+  /// Whether its answer leaves as it comes.
+  virtual AnswerForm answer_form() const = 0;
   /// One for each completion, siblings if there are several; without id, owner, arrival and deadline. Takes time: milliseconds
   /// for 10 kB of text, tens of them for a picture. Throws Error.
   virtual std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) = 0;
@@ -46,6 +50,8 @@ class CallAnswer {
   virtual void add(std::size_t choice, const GenerateEvent& event) = 0;
   /// The next message, with all that was told and can be said; absent: there is nothing to say now. What waits has a bound.
   virtual std::optional<Response> next() = 0;
+  /// The choice that the last message of next() belongs to.
+  virtual std::size_t told_choice() const { return 0; }
 };
 
 /// One call for tokens. Several parties hold it: gRPC until its reactor's OnDone (through self_), a pool's thread until the
@@ -54,11 +60,11 @@ class CallAnswer {
 ///
 /// gRPC's thread only looks at sizes; prompts are made on a thread of a pool. Until they are submitted, the call is among the
 /// preparations. From then on the engine's thread brings events. At most one message is being written, and what is told
-/// meanwhile is kept as one: a caller who does not read costs the ids, the logprobs and the text of its answer, which
-/// max_tokens and the context bound. The status follows the last message.
+/// meanwhile is kept as one: a caller who does not read costs the ids, the logprobs and the text of its answer, which --answer-bytes
+/// bounds. The status follows the last message. An allocation that fails ends the call alone.
 class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
  public:
-  explicit GenerateCall(GenerateContext& shared) : shared_(shared), open_calls_(shared.open_calls) {}
+  explicit GenerateCall(GenerateContext& shared);
   virtual ~GenerateCall();
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
@@ -78,8 +84,8 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   // The answer's and the reactor's; all need mutex_.
   virtual void begin_answer(std::span<const Request> requests) = 0;
   virtual void add_event(std::size_t choice, const GenerateEvent& event) = 0;
-  /// Begins to write the next message; false if there is none.
-  virtual bool write_next() = 0;
+  /// Begins to write the next message. Returns the choice that it belongs to, or nothing if there is none.
+  virtual std::optional<std::size_t> write_next() = 0;
   virtual void finish(const grpc::Status& status) = 0;
 
   void hand_to_pool();
@@ -90,9 +96,13 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   bool stop_preparing(std::vector<RequestNumber> numbers, const grpc::Status& failure);
   void abort_requests();
   void on_event(std::size_t choice, const GenerateEvent& event);
+  void take_event(std::size_t choice, const GenerateEvent& event);
+  void hold(std::size_t choice, int64_t num_bytes);
   void end_choice(const GenerateEvent& event);
+  void end_badly(const grpc::Status& status);
   void end(const grpc::Status& status);
   void advance();
+  bool begin_write();
   void wait_for_reader();
 
   GenerateContext& shared_;  // not after OnDone
@@ -114,6 +124,9 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   std::optional<grpc::Status> failure_;  // of the first request that ended badly
   std::optional<grpc::Status> status_;   // set once all have ended, or the call has; nothing is told after that
   std::vector<RequestNumber> numbers_;   // once submitted
+  HeldAnswer held_;                      // what was told and not written yet
+  std::vector<int64_t> waiting_bytes_;   // of these, by choice
+  int64_t writing_bytes_ = 0;            // of these, in the message that is being written
   bool is_preparing_ = false;            // the message is in use, or about to be
   bool drops_answer_ = false;            // one of its requests was refused: nothing is told of the others
   bool is_writing_ = false;
@@ -134,12 +147,12 @@ class StreamedCall final : public grpc::ServerWriteReactor<Response>, public Gen
  private:
   void begin_answer(std::span<const Request> requests) override { answer_->begin(requests); }
   void add_event(std::size_t choice, const GenerateEvent& event) override { answer_->add(choice, event); }
-  bool write_next() override {
+  std::optional<std::size_t> write_next() override {
     std::optional<Response> next = answer_->next();
-    if (!next) return false;
+    if (!next) return std::nullopt;
     writing_ = std::move(*next);
     this->StartWrite(&writing_);
-    return true;
+    return answer_->told_choice();
   }
   void finish(const grpc::Status& status) override { this->Finish(status); }
 
@@ -160,10 +173,15 @@ class WholeCall final : public grpc::ServerUnaryReactor, public GenerateCall {
  private:
   void begin_answer(std::span<const Request> requests) override { answer_->begin(requests); }
   void add_event(std::size_t choice, const GenerateEvent& event) override { answer_->add(choice, event); }
-  bool write_next() override { return false; }
+  std::optional<std::size_t> write_next() override { return std::nullopt; }
   void finish(const grpc::Status& status) override {
-    if (std::optional<Response> whole = status.ok() ? answer_->next() : std::nullopt) response_ = std::move(*whole);
-    this->Finish(status);
+    grpc::Status told = status;
+    try {
+      if (std::optional<Response> whole = status.ok() ? answer_->next() : std::nullopt) response_ = std::move(*whole);
+    } catch (const std::exception&) {
+      told = current_status();
+    }
+    this->Finish(told);
   }
 
   const std::unique_ptr<CallAnswer<Response>> answer_;

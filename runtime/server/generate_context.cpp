@@ -33,7 +33,8 @@ GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits
       clock(its_clock),
       preparations(its_clock),
       pools(engine_client.load()),
-      open_calls(std::make_shared<OpenCalls>(max_open_calls(engine_client.load()), server_limits.grpc_memory_bytes)) {}
+      open_calls(std::make_shared<OpenCalls>(max_open_calls(engine_client.load()), server_limits.grpc_memory_bytes)),
+      answers(std::make_shared<AnswerMemory>(server_limits.total_answer_bytes)) {}
 
 bool GenerateContext::abort(const std::string& owner, const std::string& request_id) {
   // In this order: requests are submitted before their call leaves the preparations. And both: one may run while another that

@@ -7,6 +7,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/options/server_limits.h"
+#include "runtime/server/answer_bytes.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
 #include "runtime/server/prompt_pools.h"
@@ -36,6 +37,7 @@ struct GenerateContext {
   Preparations preparations;
   PromptPools pools;
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the services leave it, too
+  const std::shared_ptr<AnswerMemory> answers;  // calls give back what they hold, also those that outlive the services
 
   GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock = real_clock());
 

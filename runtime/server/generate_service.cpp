@@ -23,6 +23,7 @@ class GenerateMessage final : public CallMessage {
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { check_bounds(message_, limits); }
   PromptWork work() const override { return has_media(message_) ? PromptWork::kMedia : PromptWork::kText; }
+  AnswerForm answer_form() const override { return AnswerForm::kStream; }
 
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
     std::vector<Request> requests(1);

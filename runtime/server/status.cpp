@@ -1,6 +1,10 @@
 #include "runtime/server/status.h"
 
+#include <exception>
+#include <new>
 #include <string>
+
+#include "runtime/base/out_of_memory.h"
 
 namespace ferry {
 namespace {
@@ -24,6 +28,18 @@ grpc::StatusCode status_code(ErrorCode code) {
 }  // namespace
 
 grpc::Status to_status(const Error& error) { return {status_code(error.code()), error.what()}; }
+
+grpc::Status current_status() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return to_status(error);
+  } catch (const std::bad_alloc&) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, out_of_memory().what()};
+  } catch (const std::exception& error) {
+    return {grpc::StatusCode::INTERNAL, one_line(error.what())};
+  }
+}
 
 grpc::Status status_of(const GenerateEvent& event) {
   // One that its caller did not name has no name while its prompt is made.

@@ -10,6 +10,9 @@ namespace ferry {
 /// What a caller gets to see of an Error.
 grpc::Status to_status(const Error& error);
 
+/// What the exception that is being handled means to a caller.
+grpc::Status current_status();
+
 /// The status of a call whose request ended with `event`.
 grpc::Status status_of(const GenerateEvent& event);
 

@@ -1,5 +1,6 @@
 #include "runtime/server/task_pool.h"
 
+#include <exception>
 #include <utility>
 
 namespace ferry {
@@ -34,6 +35,14 @@ bool TaskPool::try_run(std::function<void()> task) {
   return true;
 }
 
+/// What a task holds goes with it, also where it throws: a call that is dropped so answers that it was.
+void TaskPool::run(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception&) {  // std::bad_alloc, where not even an error's answer has memory
+  }
+}
+
 void TaskPool::work() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -43,7 +52,7 @@ void TaskPool::work() {
       const std::function<void()> task = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      task();
+      run(task);
     }
     lock.lock();
   }

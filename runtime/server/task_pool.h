@@ -21,10 +21,11 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  /// Has `task`, which must not throw, run soon; false if as many as may wait do already. Does not block.
+  /// Has `task` run soon; false if as many as may wait do already. Does not block. What the task throws ends the task alone.
   [[nodiscard]] bool try_run(std::function<void()> task);
 
  private:
+  static void run(const std::function<void()>& task);
   void work();
   void leave();
 

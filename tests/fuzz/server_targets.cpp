@@ -206,7 +206,8 @@ void take_vllm_request(Input input) {
   const Input bytes = input.subspan(1);
   const auto take = [&](const vllm::GenerateFields& fields) {
     FERRY_CHECK(fields.num_choices >= 1 && fields.sampling.min_tokens >= 0);
-    for (Request& request : vllm::make_requests(fields, engine, {.limits = limits, .check_in = [] {}, .deadline = {}})) {
+    for (Request& request :
+         vllm::make_requests(fields, engine, {.limits = limits, .check_in = [] {}, .deadline = {}}, AnswerForm::kStream)) {
       validate_request(request, options);
       answer(request);
     }

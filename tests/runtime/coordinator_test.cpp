@@ -6,9 +6,11 @@
 #include <cmath>
 #include <future>
 #include <limits>
+#include <new>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "runtime/engine.h"
 #include "tests/support/asleep.h"
@@ -595,6 +597,29 @@ TEST_F(CoordinatorTest, LogitsThatAreNoNumbersEndTheRequestOnly) {
   ASSERT_TRUE(last.error.has_value());
   EXPECT_EQ(last.error->code(), ErrorCode::kInternal);
   test::expect_one_line_with(last.error->what(), {"logits are not finite", "--check-weights"});
+  EXPECT_FALSE(coordinator_->failure().has_value());
+}
+
+TEST_F(CoordinatorTest, ASinkWithoutMemoryEndsItsRequestOnly) {
+  start();
+  for (const bool fails_at_end : {false, true}) {
+    std::promise<GenerateEvent> ended;
+    bool has_failed = false;
+    coordinator_->submit(make_request(tokens_from(3, 9), 5), [&](const GenerateEvent& event) {
+      const bool is_last = event.finish_reason != FinishReason::kNone;
+      if (is_last == fails_at_end && !std::exchange(has_failed, true)) throw std::bad_alloc();
+      if (is_last) ended.set_value(event);
+    });
+    const GenerateEvent last = ended.get_future().get();
+    EXPECT_EQ(last.finish_reason, FinishReason::kError);
+    if (!fails_at_end) {
+      ASSERT_TRUE(last.error.has_value());
+      EXPECT_EQ(last.error->code(), ErrorCode::kUnavailable);
+    }
+  }
+  Request next = make_request(tokens_from(3, 9), 5);
+  next.sampling.ignore_eos = true;
+  EXPECT_EQ(complete(*coordinator_, next)->last.finish_reason, FinishReason::kLength);
   EXPECT_FALSE(coordinator_->failure().has_value());
 }
 

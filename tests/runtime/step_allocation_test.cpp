@@ -9,8 +9,10 @@
 
 #include "runtime/engine.h"
 #include "runtime/schedule/scheduler.h"
+#include "runtime/step_sampler.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_stream.h"
 #include "tests/support/tiny_model.h"
 
 // Everything that a step writes is sized at start: planning, computing, sampling and committing a decode step allocates
@@ -84,6 +86,33 @@ TEST(AllocationCount, Counts) {
   const auto one = std::make_unique<std::vector<int>>(3);
   EXPECT_EQ(one->size(), 3U);
   EXPECT_EQ(test::num_allocations() - before, 2);
+}
+
+TEST(StepAllocations, APromptWithoutMemoryForItsLogprobsFailsAlone) {
+  constexpr int64_t kVocab = 8;
+  std::vector<Sequence> sequences(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    sequences[i].request.prompt.assign(i == 0 ? 4000 : 3, 1);
+    sequences[i].request.sampling.prompt_logprobs = 2;
+    sequences[i].tokens = sequences[i].request.prompt;
+  }
+  test::TestStream stream{1};
+  HostLogits logits(stream, {.dtype = DType::kF32, .max_rows = 2, .vocab_size = kVocab, .vocab_size_effective = kVocab});
+  const Matrix values(DType::kF32, 2, kVocab);
+  ThreadPool pool(1);
+  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 2, .max_drafts = 0});
+  for (int64_t idx = 1; idx <= 2; ++idx) {  // it has failed for good
+    logits.set(values.view());
+    const StepSampler::PromptToken tokens[] = {{&sequences[0], idx}, {&sequences[1], idx}};
+    const test::LittleMemory little(64 << 10);
+    sampler.score(tokens, logits);
+  }
+  ASSERT_TRUE(sequences[0].sampled.failure.has_value());
+  EXPECT_EQ(sequences[0].sampled.failure->code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(sequences[0].sampled.prompt_logprobs.empty());
+  EXPECT_FALSE(sequences[1].sampled.failure.has_value());
+  ASSERT_EQ(sequences[1].sampled.prompt_logprobs.size(), 2U);
+  EXPECT_EQ(sequences[1].sampled.prompt_logprobs[1].top.size(), 2U);
 }
 
 }  // namespace

@@ -44,7 +44,9 @@ ordered_json stop_reason_json(const GenerateEvent& last) {
 
 std::string dump(const ordered_json& value) { return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
 
-std::string server_sent(const ordered_json& data) { return "data: " + dump(data) + "\n\n"; }
+std::string server_sent(const ordered_json& data) { return server_sent_text(dump(data)); }
+
+std::string server_sent_text(const std::string& json) { return "data: " + json + "\n\n"; }
 
 std::string named_server_sent(const ordered_json& data) {
   return "event: " + data.at("type").get_ref<const std::string&>() + "\n" + server_sent(data);

@@ -71,6 +71,8 @@ ordered_json stop_reason_json(const GenerateEvent& last);
 
 /// One event of a stream: "data: …" and an empty line.
 std::string server_sent(const ordered_json& data);
+/// The same of JSON that is text already.
+std::string server_sent_text(const std::string& json);
 /// One that says its name, which is the data's "type": "event: …", "data: …" and an empty line.
 std::string named_server_sent(const ordered_json& data);
 /// As text; what is no UTF-8 becomes U+FFFD.

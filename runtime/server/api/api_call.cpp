@@ -7,11 +7,25 @@
 namespace ferry::api {
 
 ApiCall::ApiCall(ApiContext& context, HttpReply reply, const ErrorForm& errors)
-    : context_(context), owner_("http " + random_id()), errors_(errors), reply_(std::move(reply)) {
+    : context_(context),
+      owner_("http " + random_id()),
+      errors_(errors),
+      reply_(std::move(reply)),
+      held_(std::make_shared<HeldAnswer>(context.answers, context.settings.limits.answer_bytes)) {
   context_.calls.enter();
 }
 
-ApiCall::~ApiCall() { context_.calls.leave(); }
+/// What a large answer held goes back to the system on a thread that nobody waits for.
+ApiCall::~ApiCall() {
+  if (answer_ != nullptr && held_->was_large()) {
+    answer_.reset();
+    try {
+      static_cast<void>(context_.finishers.try_run(return_free_pages));
+    } catch (const std::exception&) {  // no memory for that: a later answer's end returns the pages
+    }
+  }
+  context_.calls.leave();
+}
 
 void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read, const ErrorForm& errors) {
   std::make_shared<ApiCall>(context, std::move(reply), errors)->begin(std::move(request), read);
@@ -19,7 +33,7 @@ void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, c
 
 void ApiCall::begin(HttpRequest request, const ReadTask& read) {
   const std::weak_ptr<ApiCall> weak = weak_from_this();
-  reply_->set_on_closed([weak](HttpEnd end) {
+  reply_->set_on_closed([weak, held = held_](HttpEnd end) {
     if (const auto call = weak.lock(); call != nullptr && end != HttpEnd::kAnswered) call->on_client_gone();
   });
   try {
@@ -62,7 +76,14 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
 void ApiCall::prepare(ApiTask& task) {
   try {
     check_in();
-    submit(task.prepare({.limits = context_.settings.limits, .check_in = [this] { check_in(); }, .deadline = {}}));
+    const ServerLimits& limits = context_.settings.limits;
+    const GenerationFields& fields = task.generation();
+    PreparedCall prepared = task.prepare({.limits = limits, .check_in = [this] { check_in(); }, .deadline = {}});
+    bound_answer(prepared.requests, {.most_bytes = limits.answer_bytes,
+                                     .vocab_size = context_.settings.vocab_size,
+                                     .form = fields.streams ? AnswerForm::kStream : AnswerForm::kWhole,
+                                     .may_shorten = !fields.max_tokens});
+    submit(std::move(prepared));
   } catch (const std::exception&) {
     fail(current_error());
     abort_requests();  // those that were submitted before
@@ -82,6 +103,10 @@ void ApiCall::submit(PreparedCall prepared) {
     const std::scoped_lock lock(mutex_);
     answer_ = std::move(prepared.answer);
     num_open_ = prepared.requests.size();
+  }
+  if (prepared.requests.size() > 1) {
+    const auto call = std::make_shared<CallRequests>();
+    for (Request& request : prepared.requests) request.call = call;
   }
   for (std::size_t i = 0; i < prepared.requests.size(); ++i) {
     Request& request = prepared.requests[i];
@@ -104,10 +129,6 @@ void ApiCall::release_events() {
   held_events_.clear();
 }
 
-  if (prepared.requests.size() > 1) {
-    const auto call = std::make_shared<CallRequests>();
-    for (Request& request : prepared.requests) request.call = call;
-  }
 /// On the engine's thread.
 void ApiCall::on_event(std::size_t choice, const GenerateEvent& event) {
   const std::scoped_lock lock(mutex_);
@@ -119,8 +140,20 @@ void ApiCall::on_event(std::size_t choice, const GenerateEvent& event) {
       handle(choice, event);
     }
   } catch (const std::exception&) {  // such as std::bad_alloc: it is this call's matter alone
-    end_with(current_error());
+    try {
+      end_with(current_error());
+    } catch (const std::exception&) {  // not even for that is there memory
+      drop();
+    }
   }
+}
+
+/// Without an answer of its own: the reply says that it was dropped, if it can. Needs mutex_.
+void ApiCall::drop() {
+  is_over_ = true;
+  stream_.reset();
+  answer_.reset();
+  reply_.reset();
 }
 
 /// Needs mutex_.
@@ -129,6 +162,7 @@ void ApiCall::handle(std::size_t choice, const GenerateEvent& event) {
   if (event.finish_reason == FinishReason::kError)
     return end_with(ApiError(event.error.value_or(Error(ErrorCode::kInternal, "the engine failed"))));
   if (stream_ == nullptr) {
+    held_->add(event_bytes(event));
     answer_->keep(choice, event);
   } else if (const std::string text = answer_->chunk(choice, event); !text.empty()) {
     stream_->write(text);
@@ -153,8 +187,12 @@ void ApiCall::send_whole() {
   try {
     reply_->send({.status = 200, .body = answer_->whole(), .headers = headers_});
   } catch (const std::exception&) {
+    answer_.reset();  // its memory is of use for the error
     reply_->send(errors_.response(current_error()));
   }
+  if (!held_->was_large()) return;
+  answer_.reset();
+  return_free_pages();
 }
 
 void ApiCall::fail(const ApiError& error) {

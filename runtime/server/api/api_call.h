@@ -23,7 +23,7 @@ namespace ferry::api {
 /// The I/O thread only hands it to a pool. There the body is read, the prompt made and the requests submitted; until then the
 /// call is among the preparations. The engine's thread brings events. Of a stream they become text at once, which is written
 /// without waiting for the client; of a whole answer they are kept, and a pool writes it. A client that goes ends the requests,
-/// and so does the failure of one of them the others.
+/// and so does the failure of one of them the others. An allocation that fails is the call's error alone.
 class ApiCall : public std::enable_shared_from_this<ApiCall> {
  public:
   /// Begins a call; on the I/O thread. `context` must outlive the calls.
@@ -44,6 +44,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
   void check_in() const;
 
   void on_event(std::size_t choice, const GenerateEvent& event);
+  void drop();
   void handle(std::size_t choice, const GenerateEvent& event);
   void finish();
   void send_whole();
@@ -68,6 +69,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
   std::optional<HttpReply> reply_;      // until the answer begins
   std::shared_ptr<HttpStream> stream_;  // of a streamed one
   std::unique_ptr<Answer> answer_;
+  const std::shared_ptr<HeldAnswer> held_;  // of a whole one; the reply's callback shares it until the client has all
   std::vector<RequestNumber> numbers_;
   std::deque<std::pair<std::size_t, GenerateEvent>> held_events_;  // that came while not all requests were submitted
   bool holds_events_ = true;

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "runtime/grammar/grammar_engine.h"
+#include "runtime/server/answer_bytes.h"
 #include "runtime/server/api/settings.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
@@ -31,6 +33,7 @@ class CallCount {
 /// What all calls of the API share.
 struct ApiContext {
   EngineClient& engine;
+  const std::shared_ptr<AnswerMemory> answers;  // calls that outlive this give back what they hold, too
   const ApiSettings settings;
   GrammarEngine& grammars;
   Preparations preparations{};

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/base/out_of_memory.h"
+
 namespace ferry::api {
 namespace {
 
@@ -70,7 +72,7 @@ ApiError current_error() {
   } catch (const Error& error) {
     return ApiError(error);
   } catch (const std::bad_alloc&) {
-    return ApiError(Error(ErrorCode::kUnavailable, "the server is out of memory; try again"));
+    return ApiError(out_of_memory());
   } catch (const std::exception& error) {
     return ApiError(Error(ErrorCode::kInternal, error.what()));
   }

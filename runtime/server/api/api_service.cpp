@@ -16,6 +16,7 @@ class ApiService::Impl {
  public:
   Impl(EngineClient& engine, ApiSettings settings)
       : context_{.engine = engine,
+                 .answers = std::make_shared<AnswerMemory>(settings.limits.total_answer_bytes),
                  .settings = std::move(settings),
                  .grammars = engine.grammars(),
                  .finishers = TaskPool(1, kMaxWaitingAnswers),

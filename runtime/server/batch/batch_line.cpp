@@ -40,13 +40,11 @@ std::string fault_of(const ordered_json& object) {
   return "";
 }
 
-/// As JSON, which a route's answers are.
-ordered_json body_of(const HttpResponse& response) {
-  try {
-    return parse_ordered_json(response.body, "the answer", kOutputLimits);
-  } catch (const Error&) {
-    return response.body;
-  }
+/// JSON as it is, which answers of routes are; other text as a string. A line may not have a break within.
+std::string body_of(const HttpResponse& response) {
+  const bool is_json = response.content_type.starts_with("application/json") && !response.body.empty() &&
+                       response.body.front() == '{' && response.body.find('\n') == std::string::npos;
+  return is_json ? response.body : dumped(response.body);
 }
 
 std::string id_of(const ordered_json& object) {
@@ -84,10 +82,14 @@ std::variant<BatchRequest, BatchComplaint> read_batch_line(std::string_view text
 }
 
 std::string answer_line(const BatchRequest& request, const std::string& request_id, const HttpResponse& response) {
-  return dumped({{"id", "batch_req_" + random_id()},
-                 {"custom_id", request.custom_id},
-                 {"response", {{"status_code", response.status}, {"request_id", request_id}, {"body", body_of(response)}}},
-                 {"error", nullptr}});
+  // The body is text already and may be large: it gets no tree.
+  const std::string begin = dumped({{"id", "batch_req_" + random_id()}, {"custom_id", request.custom_id}});
+  const std::string about = dumped({{"status_code", response.status}, {"request_id", request_id}});
+  std::string line;
+  line.reserve(begin.size() + about.size() + response.body.size() + kAroundBodyBytes);
+  line.append(begin, 0, begin.size() - 1).append(R"(,"response":)").append(about, 0, about.size() - 1);
+  line.append(R"(,"body":)").append(body_of(response)).append(R"(},"error":null})");
+  return line;
 }
 
 std::string complaint_line(const BatchComplaint& complaint) {

@@ -47,23 +47,36 @@ ordered_json ChatAnswer::head_json(const char* object) const {
   return {{"id", form_.head.id}, {"object", object}, {"created", form_.head.created}, {"model", form_.head.model}};
 }
 
-std::string ChatAnswer::chunk_of(std::size_t choice, ordered_json told) const {
-  ordered_json data = head_json("chat.completion.chunk");
-  const bool is_first = told.at("delta").contains("role");
-  data["choices"] = ordered_json::array({std::move(told)});
-  if (is_first && form_.returns_token_ids) data["prompt_token_ids"] = prompt_ids_;
-  if (form_.head.has_usage_in_chunks) data["usage"] = usage_json(usage_of(*choices_[choice]));
-  return server_sent(data);
+/// Opens the object and writes the members that all have.
+void ChatAnswer::write_head(const char* object, JsonText& json) const {
+  const ordered_json head = head_json(object);
+  json.begin_object();
+  for (const auto& [name, value] : head.items()) json.member(name, value);
+}
+
+/// `write_told` writes the members of the choice behind its index.
+template <class Write>
+std::string ChatAnswer::chunk_of(std::size_t choice, bool is_first, Write&& write_told) const {
+  JsonText json;
+  write_head("chat.completion.chunk", json);
+  json.key("choices").begin_array().begin_object().member("index", choice);
+  write_told(json);
+  json.end_object().end_array();
+  if (is_first && form_.returns_token_ids) write_token_ids(prompt_ids_, json.key("prompt_token_ids"));
+  if (form_.head.has_usage_in_chunks) json.member("usage", usage_json(usage_of(*choices_[choice])));
+  json.end_object();
+  return server_sent_text(json.take());
 }
 
 /// The chunks that a choice begins with.
 std::string ChatAnswer::begin(std::size_t choice) {
-  const auto told = [&](ordered_json delta) {
-    return chunk_of(choice,
-                    {{"index", choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}});
+  const auto told = [&](bool is_first, const ordered_json& delta) {
+    return chunk_of(choice, is_first, [&](JsonText& json) {
+      json.member("delta", delta).member("logprobs", nullptr).member("finish_reason", nullptr);
+    });
   };
-  std::string chunks = told({{"role", form_.role}, {"content", ""}});
-  if (!form_.echoed.empty()) chunks += told({{"content", form_.echoed}});
+  std::string chunks = told(true, {{"role", form_.role}, {"content", ""}});
+  if (!form_.echoed.empty()) chunks += told(false, {{"content", form_.echoed}});
   return chunks;
 }
 
@@ -90,16 +103,21 @@ std::string ChatAnswer::finish_of(const Choice& choice, FinishReason reason) con
 std::string ChatAnswer::chunk(std::size_t choice, const GenerateEvent& event) {
   Choice& state = *choices_[choice];
   std::string chunks = std::exchange(state.has_begun, true) ? "" : begin(choice);
-  ordered_json delta = delta_json(state.reader.read(event));
+  const ordered_json delta = delta_json(state.reader.read(event));
   const bool is_last = event.finish_reason != FinishReason::kNone;
   const bool has_tokens = tells_tokens() && !event.token_ids.empty();
   if (delta.empty() && !has_tokens && !is_last) return chunks;
-  ordered_json told = {{"index", choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
-  if (has_tokens && form_.has_logprobs) told["logprobs"] = chat_logprobs(event.logprobs, names_);
-  told["finish_reason"] = is_last ? ordered_json(finish_of(state, event.finish_reason)) : ordered_json();
-  if (is_last) told["stop_reason"] = stop_reason_json(event);
-  if (tells_tokens() && form_.returns_token_ids) told["token_ids"] = event.token_ids;
-  return chunks + chunk_of(choice, std::move(told));
+  return chunks + chunk_of(choice, /*is_first=*/false, [&](JsonText& json) {
+           json.member("delta", delta).key("logprobs");
+           if (has_tokens && form_.has_logprobs) {
+             write_chat_logprobs(event.logprobs, names_, json);
+           } else {
+             json.null();
+           }
+           json.member("finish_reason", is_last ? ordered_json(finish_of(state, event.finish_reason)) : ordered_json());
+           if (is_last) json.member("stop_reason", stop_reason_json(event));
+           if (tells_tokens() && form_.returns_token_ids) write_token_ids(event.token_ids, json.key("token_ids"));
+         });
 }
 
 std::string ChatAnswer::last_chunks() {
@@ -152,31 +170,48 @@ ordered_json ChatAnswer::message_json(const Choice& choice) const {
   return told;
 }
 
-ordered_json ChatAnswer::choice_json(std::size_t choice) const {
-  const Choice& state = *choices_[choice];
-  const bool has_logprobs = tells_tokens() && form_.has_logprobs;
-  const bool has_ids = tells_tokens() && form_.returns_token_ids;
-  return {{"index", choice},
-          {"message", message_json(state)},
-          {"logprobs", has_logprobs ? chat_logprobs(state.token_logprobs, names_) : ordered_json()},
-          {"finish_reason", finish_of(state, state.last.finish_reason)},
-          {"stop_reason", stop_reason_json(state.last)},
-          {"token_ids", has_ids ? ordered_json(state.token_ids) : ordered_json()}};
+/// What was kept of the choice is gone then.
+void ChatAnswer::write_choice(std::size_t choice, JsonText& json) {
+  Choice& state = *choices_[choice];
+  json.begin_object().member("index", choice).member("message", message_json(state)).key("logprobs");
+  if (tells_tokens() && form_.has_logprobs) {
+    write_chat_logprobs(std::exchange(state.token_logprobs, {}), names_, json);
+  } else {
+    json.null();
+  }
+  json.member("finish_reason", finish_of(state, state.last.finish_reason));
+  json.member("stop_reason", stop_reason_json(state.last)).key("token_ids");
+  if (tells_tokens() && form_.returns_token_ids) {
+    write_token_ids(std::exchange(state.token_ids, {}), json);
+  } else {
+    json.null();
+  }
+  json.end_object();
 }
 
 std::string ChatAnswer::whole() {
-  ordered_json data = head_json("chat.completion");
-  ordered_json& choices = data["choices"] = ordered_json::array();
-  for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(choice_json(i));
-  const std::vector<TokenLogprobs>& prompt = choices_.front()->prompt_logprobs;
-  data["service_tier"] = nullptr;
-  data["system_fingerprint"] = form_.head.fingerprint;
-  data["usage"] = usage_json(usage());
-  data["prompt_logprobs"] = form_.has_prompt_logprobs ? prompt_logprobs(prompt, names_) : ordered_json();
-  data["prompt_token_ids"] = form_.returns_token_ids ? ordered_json(prompt_ids_) : ordered_json();
-  data["kv_transfer_params"] = nullptr;
-  data["metrics"] = nullptr;
-  return dump(data);
+  std::size_t num_bytes = form_.has_prompt_logprobs ? logprobs_text_bytes(choices_.front()->prompt_logprobs) : 0;
+  for (const auto& choice : choices_) num_bytes += logprobs_text_bytes(choice->token_logprobs);
+  JsonText json(num_bytes);
+  write_head("chat.completion", json);
+  json.key("choices").begin_array();
+  for (std::size_t i = 0; i < choices_.size(); ++i) write_choice(i, json);
+  json.end_array();
+  json.member("service_tier", nullptr).member("system_fingerprint", form_.head.fingerprint);
+  json.member("usage", usage_json(usage())).key("prompt_logprobs");
+  if (form_.has_prompt_logprobs) {
+    write_prompt_logprobs(std::exchange(choices_.front()->prompt_logprobs, {}), names_, json);
+  } else {
+    json.null();
+  }
+  json.key("prompt_token_ids");
+  if (form_.returns_token_ids) {
+    write_token_ids(prompt_ids_, json);
+  } else {
+    json.null();
+  }
+  json.member("kv_transfer_params", nullptr).member("metrics", nullptr).end_object();
+  return json.take();
 }
 
 }  // namespace ferry::api::openai

@@ -52,10 +52,12 @@ class ChatAnswer final : public Answer {
 
   std::string begin(std::size_t choice);
   ordered_json delta_json(const std::vector<ReplyDelta>& deltas) const;
-  std::string chunk_of(std::size_t choice, ordered_json told) const;
+  template <class Write>
+  std::string chunk_of(std::size_t choice, bool is_first, Write&& write_told) const;
+  void write_head(const char* object, JsonText& json) const;
   ordered_json head_json(const char* object) const;
   ordered_json message_json(const Choice& choice) const;
-  ordered_json choice_json(std::size_t choice) const;
+  void write_choice(std::size_t choice, JsonText& json);
   std::string finish_of(const Choice& choice, FinishReason reason) const;
   bool tells_tokens() const { return form_.includes_reasoning && (form_.has_logprobs || form_.returns_token_ids); }
   UsageCount usage_of(const Choice& choice) const;

@@ -19,11 +19,36 @@ void CompletionAnswer::count(Choice& choice, const GenerateEvent& event) {
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
 }
 
-/// What stands before a completion's logprobs where the prompt is echoed.
-void CompletionAnswer::add_prompt_logprobs(std::size_t choice, std::span<const TokenLogprobs> positions) {
-  CompletionLogprobs& logprobs = choices_[choice].logprobs;
-  logprobs.add_first(prompt_of(choice).ids.front());
-  for (const TokenLogprobs& position : positions) logprobs.add(position);
+/// Writes null if the request wants none, and those of the prompt only if it is echoed.
+void CompletionAnswer::write_logprobs(std::size_t choice, bool tells_prompt, ToldPositions told, JsonText& json) {
+  json.key("logprobs");
+  if (!form_.has_logprobs) {
+    json.null();
+    return;
+  }
+  if (tells_prompt) {
+    told.first = prompt_of(choice).ids.front();
+  } else {
+    told.prompt = {};
+  }
+  choices_[choice].logprobs.write(told, json);
+}
+
+/// Writes null if the request does not want them.
+void CompletionAnswer::write_ids(const char* name, std::span<const TokenId> ids, JsonText& json) const {
+  json.key(name);
+  if (form_.returns_token_ids) {
+    write_token_ids(ids, json);
+  } else {
+    json.null();
+  }
+}
+
+/// Opens the object and writes the members that all have.
+void CompletionAnswer::write_head(JsonText& json) const {
+  const ordered_json head = chunk_head();
+  json.begin_object();
+  for (const auto& [name, value] : head.items()) json.member(name, value);
 }
 
 ordered_json CompletionAnswer::chunk_head() const {
@@ -38,26 +63,24 @@ std::string CompletionAnswer::chunk(std::size_t choice, const GenerateEvent& eve
   const bool tells_tokens = !event.token_ids.empty() && (form_.has_logprobs || form_.returns_token_ids);
   const bool tells_prompt = is_first && (form_.echo || form_.returns_token_ids);
   if (event.text.empty() && !tells_tokens && !tells_prompt && !is_last) return "";
-  ordered_json told = {{"index", choice}, {"text", (is_first && form_.echo ? prompt_of(choice).text : "") + event.text}};
-  if (form_.has_logprobs) {
-    if (is_first && form_.echo) add_prompt_logprobs(choice, event.prompt_logprobs);
-    for (const TokenLogprobs& position : event.logprobs) state.logprobs.add(position);
-    told["logprobs"] = state.logprobs.take();
-  } else {
-    told["logprobs"] = nullptr;
-  }
-  told["finish_reason"] = is_last ? ordered_json(finish_name(event.finish_reason)) : ordered_json();
-  told["stop_reason"] = stop_reason_json(event);
-  if (is_first && form_.returns_token_ids) told["prompt_token_ids"] = prompt_of(choice).ids;
-  if (form_.returns_token_ids) told["token_ids"] = event.token_ids;
-  ordered_json data = chunk_head();
-  data["choices"] = ordered_json::array({std::move(told)});
+  JsonText json;
+  write_head(json);
+  json.key("choices").begin_array().begin_object().member("index", choice);
+  json.member("text", (is_first && form_.echo ? prompt_of(choice).text : "") + event.text);
+  write_logprobs(choice, is_first && form_.echo, {.first = {}, .prompt = event.prompt_logprobs, .completion = event.logprobs},
+                 json);
+  json.member("finish_reason", is_last ? ordered_json(finish_name(event.finish_reason)) : ordered_json());
+  json.member("stop_reason", stop_reason_json(event));
+  if (is_first && form_.returns_token_ids) write_ids("prompt_token_ids", prompt_of(choice).ids, json);
+  if (form_.returns_token_ids) write_ids("token_ids", event.token_ids, json);
+  json.end_object().end_array();
   if (form_.head.has_usage_in_chunks) {
-    data["usage"] = usage_json({.prompt_tokens = std::ssize(prompt_of(choice).ids),
-                                .completion_tokens = state.num_tokens,
-                                .cached_tokens = state.cached_tokens});
+    json.member("usage", usage_json({.prompt_tokens = std::ssize(prompt_of(choice).ids),
+                                     .completion_tokens = state.num_tokens,
+                                     .cached_tokens = state.cached_tokens}));
   }
-  return server_sent(data);
+  json.end_object();
+  return server_sent_text(json.take());
 }
 
 std::string CompletionAnswer::last_chunks() {
@@ -88,35 +111,39 @@ void CompletionAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   state.keep(event);
 }
 
-ordered_json CompletionAnswer::choice_json(std::size_t choice) {
+/// What was kept of the choice is gone then.
+void CompletionAnswer::write_choice(std::size_t choice, JsonText& json) {
   Choice& state = choices_[choice];
   const ToldPrompt& prompt = prompt_of(choice);
-  ordered_json told = {{"index", choice}, {"text", (form_.echo ? prompt.text : "") + state.text}};
-  if (form_.has_logprobs) {
-    if (form_.echo) add_prompt_logprobs(choice, state.prompt_logprobs);
-    for (const TokenLogprobs& position : state.token_logprobs) state.logprobs.add(position);
-    told["logprobs"] = state.logprobs.take();
+  const std::vector<TokenLogprobs> of_prompt = std::exchange(state.prompt_logprobs, {});
+  const std::vector<TokenLogprobs> of_tokens = std::exchange(state.token_logprobs, {});
+  json.begin_object().member("index", choice).member("text", (form_.echo ? prompt.text : "") + state.text);
+  write_logprobs(choice, form_.echo, {.first = {}, .prompt = of_prompt, .completion = of_tokens}, json);
+  json.member("finish_reason", finish_name(state.last.finish_reason)).member("stop_reason", stop_reason_json(state.last));
+  write_ids("token_ids", state.token_ids, json);
+  json.key("prompt_logprobs");
+  if (form_.has_prompt_logprobs) {
+    write_prompt_logprobs(of_prompt, names_, json);
   } else {
-    told["logprobs"] = nullptr;
+    json.null();
   }
-  told["finish_reason"] = finish_name(state.last.finish_reason);
-  told["stop_reason"] = stop_reason_json(state.last);
-  told["token_ids"] = form_.returns_token_ids ? ordered_json(state.token_ids) : ordered_json();
-  told["prompt_logprobs"] = form_.has_prompt_logprobs ? prompt_logprobs(state.prompt_logprobs, names_) : ordered_json();
-  told["prompt_token_ids"] = form_.returns_token_ids ? ordered_json(prompt.ids) : ordered_json();
-  return told;
+  write_ids("prompt_token_ids", prompt.ids, json);
+  json.end_object();
 }
 
 std::string CompletionAnswer::whole() {
-  ordered_json data = chunk_head();
-  ordered_json& choices = data["choices"] = ordered_json::array();
-  for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(choice_json(i));
-  data["service_tier"] = nullptr;
-  data["system_fingerprint"] = form_.head.fingerprint;
-  data["usage"] = usage_json(usage());
-  data["kv_transfer_params"] = nullptr;
-  data["metrics"] = nullptr;
-  return dump(data);
+  std::size_t num_bytes = 0;
+  for (const Choice& choice : choices_)
+    num_bytes += logprobs_text_bytes(choice.prompt_logprobs) + logprobs_text_bytes(choice.token_logprobs);
+  JsonText json(num_bytes);
+  write_head(json);
+  json.key("choices").begin_array();
+  for (std::size_t i = 0; i < choices_.size(); ++i) write_choice(i, json);
+  json.end_array();
+  json.member("service_tier", nullptr).member("system_fingerprint", form_.head.fingerprint);
+  json.member("usage", usage_json(usage()));
+  json.member("kv_transfer_params", nullptr).member("metrics", nullptr).end_object();
+  return json.take();
 }
 
 }  // namespace ferry::api::openai

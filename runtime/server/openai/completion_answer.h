@@ -51,10 +51,12 @@ class CompletionAnswer final : public Answer {
 
   const ToldPrompt& prompt_of(std::size_t choice) const;
   void count(Choice& choice, const GenerateEvent& event);
-  void add_prompt_logprobs(std::size_t choice, std::span<const TokenLogprobs> positions);
+  void write_logprobs(std::size_t choice, bool tells_prompt, ToldPositions told, JsonText& json);
+  void write_ids(const char* name, std::span<const TokenId> ids, JsonText& json) const;
+  void write_head(JsonText& json) const;
   ordered_json chunk_head() const;
   UsageCount usage() const;
-  ordered_json choice_json(std::size_t choice);
+  void write_choice(std::size_t choice, JsonText& json);
 
   const CompletionForm form_;
   const std::vector<ToldPrompt> prompts_;

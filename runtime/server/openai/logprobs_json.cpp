@@ -3,23 +3,22 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <unordered_set>
 
 namespace ferry::api::openai {
 namespace {
 
-constexpr double kLeast = -9999.0;  // what JSON has no number for, and NaN
+constexpr double kLeast = -9999.0;        // what JSON has no number for, and NaN
+constexpr std::size_t kEntryBytes = 110;  // of JSON: a token, its logprob, and its bytes or rank
 
 double told(float logprob) { return logprob > kLeast ? static_cast<double>(logprob) : kLeast; }
 
-ordered_json bytes_json(std::string_view bytes) {
-  ordered_json list = ordered_json::array();
-  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return list;
-}
-
-ordered_json token_json(const TokenLogprob& token, const TokenNames& names) {
-  return {{"token", names.name(token.id)}, {"logprob", told(token.logprob)}, {"bytes", bytes_json(names.bytes(token.id))}};
+void write_token(const TokenLogprob& token, const TokenNames& names, JsonText& json) {
+  json.key("token").string(names.name(token.id));
+  json.key("logprob").number(told(token.logprob));
+  json.key("bytes").begin_array();
+  for (const char byte : names.bytes(token.id)) json.integer(static_cast<unsigned char>(byte));
+  json.end_array();
 }
 
 bool has_chosen(const TokenLogprobs& position) {
@@ -27,75 +26,103 @@ bool has_chosen(const TokenLogprobs& position) {
   return std::any_of(position.top.begin(), position.top.end(), is_chosen);
 }
 
-ordered_json position_json(const TokenLogprobs& position, const TokenNames& names) {
-  ordered_json entry = token_json(position.chosen, names);
-  ordered_json top = ordered_json::array();
-  for (const TokenLogprob& token : position.top) top.push_back(token_json(token, names));
-  if (!position.top.empty() && !has_chosen(position)) top.push_back(token_json(position.chosen, names));
-  entry["top_logprobs"] = std::move(top);
-  return entry;
+void write_position(const TokenLogprobs& position, const TokenNames& names, JsonText& json) {
+  const auto write_entry = [&](const TokenLogprob& token) {
+    json.begin_object();
+    write_token(token, names, json);
+    json.end_object();
+  };
+  json.begin_object();
+  write_token(position.chosen, names, json);
+  json.key("top_logprobs").begin_array();
+  for (const TokenLogprob& token : position.top) write_entry(token);
+  if (!position.top.empty() && !has_chosen(position)) write_entry(position.chosen);
+  json.end_array().end_object();
 }
 
-void add_candidate(const TokenLogprob& token, const TokenNames& names, ordered_json& candidates) {
-  candidates[std::to_string(token.id)] = {
-      {"logprob", told(token.logprob)}, {"rank", token.rank}, {"decoded_token", names.text(token.id)}};
+void write_candidate(const TokenLogprob& token, const TokenNames& names, JsonText& json) {
+  json.key(std::to_string(token.id)).begin_object();
+  json.key("logprob").number(told(token.logprob));
+  json.key("rank").integer(token.rank);
+  json.key("decoded_token").string(names.text(token.id));
+  json.end_object();
 }
 
 int64_t num_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
+/// Calls `visit` with each position, in order.
+template <class Visit>
+void for_each(const ToldPositions& told, Visit&& visit) {
+  for (const TokenLogprobs& position : told.prompt) visit(position);
+  for (const TokenLogprobs& position : told.completion) visit(position);
+}
+
 }  // namespace
 
-ordered_json chat_logprobs(std::span<const TokenLogprobs> positions, const TokenNames& names) {
-  ordered_json content = ordered_json::array();
-  for (const TokenLogprobs& position : positions) content.push_back(position_json(position, names));
-  return {{"content", std::move(content)}};
+void write_chat_logprobs(std::span<const TokenLogprobs> positions, const TokenNames& names, JsonText& json) {
+  json.begin_object().key("content").begin_array();
+  for (const TokenLogprobs& position : positions) write_position(position, names, json);
+  json.end_array().end_object();
 }
 
-ordered_json prompt_logprobs(std::span<const TokenLogprobs> positions, const TokenNames& names) {
-  ordered_json list = ordered_json::array({nullptr});
+void write_prompt_logprobs(std::span<const TokenLogprobs> positions, const TokenNames& names, JsonText& json) {
+  json.begin_array().null();
   for (const TokenLogprobs& position : positions) {
-    ordered_json candidates = ordered_json::object();
-    add_candidate(position.chosen, names, candidates);
+    json.begin_object();
+    write_candidate(position.chosen, names, json);
     for (const TokenLogprob& token : position.top) {
-      if (token.id != position.chosen.id) add_candidate(token, names, candidates);
+      if (token.id != position.chosen.id) write_candidate(token, names, json);
     }
-    list.push_back(std::move(candidates));
+    json.end_object();
   }
-  return list;
+  json.end_array();
 }
 
-void CompletionLogprobs::add_name(TokenId id) {
-  std::string name = names_.name(id);
-  offsets_.push_back(offset_);
-  offset_ += num_characters(name);
-  tokens_.push_back(std::move(name));
+/// Four lists, each over all positions: none of them is kept.
+void CompletionLogprobs::write(const ToldPositions& told_positions, JsonText& json) {
+  const bool has_first = told_positions.first.has_value();
+  const auto write_list = [&](const char* name, auto write_first, auto write_one) {
+    json.key(name).begin_array();
+    if (has_first) write_first();
+    for_each(told_positions, write_one);
+    json.end_array();
+  };
+  const auto write_offset = [&](TokenId id) {
+    json.integer(offset_);
+    offset_ += num_characters(names_.name(id));
+  };
+  const auto write_null = [&] { json.null(); };
+  json.begin_object();
+  write_list(
+      "text_offset", [&] { write_offset(*told_positions.first); },
+      [&](const TokenLogprobs& position) { write_offset(position.chosen.id); });
+  write_list("token_logprobs", write_null, [&](const TokenLogprobs& position) { json.number(told(position.chosen.logprob)); });
+  write_list(
+      "tokens", [&] { json.string(names_.name(*told_positions.first)); },
+      [&](const TokenLogprobs& position) { json.string(names_.name(position.chosen.id)); });
+  write_list("top_logprobs", write_null, [&](const TokenLogprobs& position) { write_top(position, json); });
+  json.end_object();
 }
 
-void CompletionLogprobs::add_first(TokenId id) {
-  add_name(id);
-  logprobs_.push_back(nullptr);
-  tops_.push_back(nullptr);
+/// Of tokens of one name the likeliest stands for all.
+void CompletionLogprobs::write_top(const TokenLogprobs& position, JsonText& json) const {
+  std::unordered_set<std::string> seen;
+  const auto write_one = [&](const TokenLogprob& token) {
+    const auto [name, is_new] = seen.insert(names_.name(token.id));
+    if (is_new) json.key(*name).number(told(token.logprob));
+  };
+  json.begin_object();
+  for (const TokenLogprob& token : position.top) write_one(token);
+  if (!has_chosen(position)) write_one(position.chosen);
+  json.end_object();
 }
 
-void CompletionLogprobs::add(const TokenLogprobs& position) {
-  add_name(position.chosen.id);
-  logprobs_.push_back(told(position.chosen.logprob));
-  ordered_json top = ordered_json::object();
-  // Of tokens of one name the likeliest stands for all.
-  for (const TokenLogprob& token : position.top) top.emplace(names_.name(token.id), told(token.logprob));
-  if (!has_chosen(position)) top.emplace(names_.name(position.chosen.id), told(position.chosen.logprob));
-  tops_.push_back(std::move(top));
-}
-
-ordered_json CompletionLogprobs::take() {
-  ordered_json pieces = {{"text_offset", std::move(offsets_)},
-                         {"token_logprobs", std::move(logprobs_)},
-                         {"tokens", std::move(tokens_)},
-                         {"top_logprobs", std::move(tops_)}};
-  offsets_ = logprobs_ = tokens_ = tops_ = ordered_json::array();
-  return pieces;
+std::size_t logprobs_text_bytes(std::span<const TokenLogprobs> positions) {
+  std::size_t num_entries = 0;
+  for (const TokenLogprobs& position : positions) num_entries += 2 + position.top.size();
+  return num_entries * kEntryBytes;
 }
 
 }  // namespace ferry::api::openai

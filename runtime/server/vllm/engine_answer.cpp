@@ -109,6 +109,7 @@ std::optional<EngineAnswer::Response> EngineAnswer::next() {
   for (Choice& choice : choices_) {
     if (!choice.chunk && !choice.has_ended) continue;
     Response response;
+    told_choice_ = choice.complete.index();
     if (choice.chunk) {
       *response.mutable_chunk() = std::move(*std::exchange(choice.chunk, std::nullopt));
     } else {

@@ -21,6 +21,7 @@ class EngineAnswer final : public CallAnswer<::vllm::grpc::engine::GenerateRespo
   void begin(std::span<const Request> requests) override;
   void add(std::size_t choice, const GenerateEvent& event) override;
   std::optional<Response> next() override;
+  std::size_t told_choice() const override { return told_choice_; }
 
  private:
   struct Choice {
@@ -39,6 +40,7 @@ class EngineAnswer final : public CallAnswer<::vllm::grpc::engine::GenerateRespo
   std::vector<TokenId> prompt_;
   std::optional<int32_t> prompt_logprobs_;  // as asked for
   std::vector<Choice> choices_;
+  std::size_t told_choice_ = 0;  // of the last message
 };
 
 }  // namespace ferry::vllm

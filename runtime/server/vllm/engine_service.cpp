@@ -35,8 +35,9 @@ class EngineMessage final : public CallMessage {
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { fields_ = read_engine_request(message_, limits); }
   PromptWork work() const override { return work_of(fields_); }
+  AnswerForm answer_form() const override { return message_.stream() ? AnswerForm::kStream : AnswerForm::kWhole; }
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
-    return vllm::make_requests(fields_, engine, task);
+    return vllm::make_requests(fields_, engine, task, answer_form());
   }
 
  private:

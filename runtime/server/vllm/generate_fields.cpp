@@ -122,7 +122,8 @@ PromptWork work_of(const GenerateFields& fields) {
   return fields.constraint ? PromptWork::kGrammar : PromptWork::kText;
 }
 
-std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task) {
+std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task,
+                                   AnswerForm form) {
   check_room_for_choices(engine, fields.num_choices);
   std::optional<GrammarSpec> grammar;
   if (fields.constraint) grammar = grammar_of(*fields.constraint);
@@ -137,6 +138,10 @@ std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& e
   request.prompt = prompt.ids;
   request.media = prompt.media;
   std::vector<Request> requests(static_cast<std::size_t>(fields.num_choices), request);
+  bound_answer(requests, {.most_bytes = task.limits.answer_bytes,
+                          .vocab_size = engine.model_info().vocab_size,
+                          .form = form,
+                          .may_shorten = !fields.max_tokens});
   for (std::size_t choice = 0; choice < requests.size(); ++choice) {
     requests[choice].sampling.seed += choice;
     if (grammar) requests[choice].grammar = engine.grammars().make(*grammar, begins_in_thought);

@@ -10,6 +10,7 @@
 
 #include "runtime/grammar/grammar_spec.h"
 #include "runtime/schedule/request.h"
+#include "runtime/server/answer_bytes.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/prompt_task.h"
 
@@ -59,7 +60,7 @@ void check_fields(const GenerateFields& fields, const FieldNames& names, const S
 
 PromptWork work_of(const GenerateFields& fields);
 
-/// As CallMessage::make_requests().
-std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task);
+/// As CallMessage::make_requests(), with no more tokens than the answer may have where the fields have no max_tokens.
+std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task, AnswerForm form);
 
 }  // namespace ferry::vllm

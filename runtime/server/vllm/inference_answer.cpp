@@ -86,9 +86,11 @@ std::optional<InferenceAnswer::Response> InferenceAnswer::next() {
   Response response;
   const bool tells_prompt = prompt_info_.has_value();
   if (tells_prompt) *response.mutable_prompt_info() = std::move(*std::exchange(prompt_info_, std::nullopt));
+  told_choice_ = choices_.size();
   if (tells_prompt && streams_) return response;
   for (Choice& choice : choices_) {
     if (!choice.output) continue;
+    told_choice_ = choice.output->index();
     *response.mutable_outputs() = std::move(*std::exchange(choice.output, std::nullopt));
     return response;
   }

@@ -29,6 +29,7 @@ class InferenceAnswer final : public CallAnswer<::vllm::GenerateResponse> {
   void begin(std::span<const Request> requests) override;
   void add(std::size_t choice, const GenerateEvent& event) override;
   std::optional<Response> next() override;
+  std::size_t told_choice() const override { return told_choice_; }
 
  private:
   struct Choice {
@@ -45,6 +46,7 @@ class InferenceAnswer final : public CallAnswer<::vllm::GenerateResponse> {
   bool has_told_prompt_ = false;
   std::optional<::vllm::PromptInfo> prompt_info_;  // that waits
   std::vector<Choice> choices_;
+  std::size_t told_choice_ = 0;  // of the last message; of one that only tells of the prompt none
 };
 
 }  // namespace ferry::vllm

@@ -34,8 +34,9 @@ class InferenceMessage final : public CallMessage {
     }
   }
   PromptWork work() const override { return work_of(fields_); }
+  AnswerForm answer_form() const override { return streams_ ? AnswerForm::kStream : AnswerForm::kWhole; }
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
-    return vllm::make_requests(fields_, engine, task);
+    return vllm::make_requests(fields_, engine, task, answer_form());
   }
 
  private:

@@ -635,5 +635,17 @@ TEST(SchedulerDeathTest, ChecksItsProtocol) {
   EXPECT_DEATH(scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{1}), at(0)), "plan of step");
 }
 
+TEST(Scheduler, APromptThatCouldNotBeScoredEndsWithAnError) {
+  Scheduler scheduler(options_of());
+  for (const bool has_failed : {false, true}) {
+    Sequence* const scored = scheduler.add(request_of("a", 10, 0), at(0));
+    if (has_failed) scored->sampled.failure = Error(ErrorCode::kUnavailable, "no memory");
+    EXPECT_EQ(run_step(scheduler), "a:0+10");
+    const auto finished = scheduler.take_finished();
+    ASSERT_EQ(finished.size(), 1U);
+    EXPECT_EQ(finished.front()->finish_reason, has_failed ? FinishReason::kError : FinishReason::kLength);
+  }
+}
+
 }  // namespace
 }  // namespace ferry

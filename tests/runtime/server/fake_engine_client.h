@@ -176,8 +176,9 @@ class FakeEngineClient : public EngineClient {
       sink = open->second.sink;
       if (event.finish_reason != FinishReason::kNone) open_.erase(id);
     }
+    if (event.finish_reason == FinishReason::kNone) return sink(event);
     GenerateEvent named = event;
-    if (event.finish_reason != FinishReason::kNone) named.request_id = id;
+    named.request_id = id;
     sink(named);
   }
 

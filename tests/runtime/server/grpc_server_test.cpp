@@ -10,6 +10,7 @@
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/base/error.h"
 #include "tests/runtime/server/fake_engine_client.h"
+#include "tests/support/allocation_count.h"
 #include "tests/support/eventually.h"
 
 namespace ferry {
@@ -85,6 +86,48 @@ TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
   EXPECT_EQ(completion.timings().first_token_us(), 2000);
   EXPECT_EQ(completion.timings().total_us(), 3000);
   EXPECT_EQ(completion.request_id(), "r1");
+}
+
+TEST_F(GrpcServerTest, AnAnswerThatMayTakeTooMuchIsRefusedBeforeAnythingRuns) {
+  ServerLimits limits;
+  limits.answer_bytes = 1 << 20;
+  GrpcServer server({.address = "127.0.0.1:0", .limits = limits, .access = {}}, engine_);
+  stub_ = v1::Inference::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
+  v1::GenerateRequest request;
+  request.set_request_id("r1");
+  request.mutable_sampling()->set_prompt_logprobs(20);
+  for (int i = 0; i < 400; ++i) request.mutable_token_ids()->add_ids(7);
+  const grpc::Status status = generate(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("--answer-bytes"), std::string::npos) << status.error_message();
+  EXPECT_FALSE(engine_.has_seen("r1"));
+  request.mutable_token_ids()->mutable_ids()->Truncate(300);
+  std::thread engine([&] {
+    engine_.wait_for_request("r1");
+    engine_.send("r1", last_event(FinishReason::kLength));
+  });
+  EXPECT_TRUE(generate(request).ok());
+  engine.join();
+}
+
+TEST_F(GrpcServerTest, ACallThatFindsNoMemoryFailsAlone) {
+  const GenerateEvent large = some_tokens(std::vector<TokenId>(50'000, 7), "");
+  std::thread engine([&] {
+    engine_.wait_for_request("r1");
+    const test::LittleMemory little(100'000);
+    engine_.send("r1", large);
+    engine_.send("r1", last_event(FinishReason::kAborted));
+  });
+  const grpc::Status status = generate(text_request("hi", "r1"));
+  engine.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_NE(status.error_message().find("out of memory"), std::string::npos) << status.error_message();
+  std::thread next([&] {
+    engine_.wait_for_request("r2");
+    engine_.send("r2", last_event(FinishReason::kLength));
+  });
+  EXPECT_TRUE(generate(text_request("hi", "r2")).ok());
+  next.join();
 }
 
 TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {
