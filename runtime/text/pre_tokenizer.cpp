@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <exception>
 #include <limits>
+#include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 #include "runtime/text/unicode_text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -33,10 +36,18 @@ constexpr std::string_view kNewerNumbers =
     "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}\\x{16130}-\\x{16139}"
     "\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}";
 
-// Backtracking steps that one match may take before it is given up: a constant, and more for long text, because a run of
-// white space is walked back once.
-constexpr uint64_t kMatchLimitBase = 10'000'000;
-constexpr uint64_t kMatchLimitPerByte = 16;
+// Each match is first tried in a few bytes of the text and with few backtracking steps. Nearly all matches of ordinary text are
+// found so, by PCRE2 at its quickest. Both limits together bound the time of one try.
+constexpr size_t kQuickBytes = 256;
+constexpr uint32_t kQuickSteps = 32;
+// A match that needs more is made again with every step counted. All matches of one text together may take kStepsBase steps, and
+// kStepsPerByte more for each byte, because a run of white space is walked back once. Each byte that is passed is a step, and
+// each item of the pattern that is tried is kStepsPerItem. A quick try is one step, and one more for each kPatternBytesPerStep.
+constexpr uint64_t kStepsBase = 1 << 24;
+constexpr uint64_t kStepsPerByte = 64;
+constexpr uint64_t kStepsPerItem = 4;
+constexpr uint64_t kPatternBytesPerStep = 32;
+constexpr uint64_t kStepsPerCheckIn = 1 << 16;  // some milliseconds
 // Memory that the interpreter may take for its backtracking positions, which are some 100 bytes each.
 constexpr uint64_t kHeapLimitBaseKib = 20 << 10;
 constexpr uint64_t kHeapLimitPerByte = 256;
@@ -73,7 +84,7 @@ class OnigurumaTranslator {
 
   [[noreturn]] void refuse(std::string_view what) const {
     throw Error(ErrorCode::kUnimplemented, "tokenizer: the pre-tokenizer regex has " + std::string(what) + " at byte " +
-                                               std::to_string(at_) + ", which is not supported: " + std::string(pattern_));
+                                               std::to_string(at_) + ", which is not supported: " + in_quotes(pattern_));
   }
 
   void copy(size_t num_bytes) {
@@ -190,32 +201,114 @@ T* checked(T* pointer) {
   return pointer;
 }
 
+using Code = std::unique_ptr<pcre2_code, FreeCode>;
+
+Code compile(const std::string& pattern, uint32_t options) {
+  const std::string translated = oniguruma_to_pcre2(pattern);
+  const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(checked(pcre2_compile_context_create(nullptr)));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // what "." stops at, in Oniguruma always "\n"
+  int error = 0;
+  PCRE2_SIZE error_offset = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), PCRE2_UTF | PCRE2_UCP | options,
+                          &error, &error_offset, context.get()));
+  if (code == nullptr)
+    throw_invalid("tokenizer: the pre-tokenizer regex " + in_quotes(pattern) + " is wrong: " + pcre2_message(error));
+  return code;
+}
+
+/// The regex in two forms that match alike.
+struct Codes {
+  explicit Codes(const std::string& regex)
+      : pattern(regex),
+        quick(compile(regex, PCRE2_ANCHORED)),
+        counted(compile(regex, PCRE2_AUTO_CALLOUT)),
+        quick_is_machine_code(pcre2_jit_compile(quick.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0) {
+    pcre2_jit_compile(counted.get(), PCRE2_JIT_COMPLETE);
+  }
+
+  const std::string pattern;
+  const Code quick;    // matches only where the search begins
+  const Code counted;  // calls back at each item of the pattern
+  // False if memory must not be executable. PCRE2 interprets then.
+  const bool quick_is_machine_code;
+};
+
+/// Counts the steps that all matches of one text take.
+class StepMeter {
+ public:
+  StepMeter(const std::string& pattern, size_t text_bytes, const std::function<void()>& check_in)
+      : pattern_(pattern), text_bytes_(text_bytes), limit_(kStepsBase + kStepsPerByte * text_bytes), check_in_(check_in) {}
+
+  void begin_at(size_t place) { place_ = place; }
+
+  /// Throws Error{kResourceExhausted} for too many, and what check_in throws.
+  void add(uint64_t num_steps) {
+    num_steps_ += num_steps;
+    if (num_steps_ >= next_look_) look_up();
+  }
+
+  /// PCRE2's callout: the matcher is at an item of the pattern. No exception may pass through it.
+  static int on_item(pcre2_callout_block* block, void* meter_pointer) {
+    auto& meter = *static_cast<StepMeter*>(meter_pointer);
+    const size_t place = block->current_position;
+    try {
+      meter.add(kStepsPerItem + (place > meter.place_ ? place - meter.place_ : meter.place_ - place));
+    } catch (...) {
+      meter.failure_ = std::current_exception();
+      return PCRE2_ERROR_CALLOUT;
+    }
+    meter.place_ = place;
+    return 0;
+  }
+  void rethrow() {
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  void look_up() {
+    if (num_steps_ > limit_) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  "tokenizer: the pre-tokenizer regex " + in_quotes(pattern_) + " takes more than " + std::to_string(limit_) +
+                      " steps for a text of " + std::to_string(text_bytes_) + " bytes; allowed: " + std::to_string(kStepsBase) +
+                      " and " + std::to_string(kStepsPerByte) + " for each byte");
+    }
+    next_look_ = std::min(num_steps_ + kStepsPerCheckIn, limit_ + 1);
+    if (check_in_) check_in_();
+  }
+
+  const std::string& pattern_;
+  const size_t text_bytes_;
+  const uint64_t limit_;
+  const std::function<void()>& check_in_;
+  uint64_t num_steps_ = 0;
+  uint64_t next_look_ = kStepsPerCheckIn;
+  size_t place_ = 0;  // where the matcher was last
+  std::exception_ptr failure_;
+};
+
 /// The state of matching one text: not shared between threads.
 class Matcher {
  public:
-  Matcher(const pcre2_code* code, std::string_view text)
-      : code_(code),
+  Matcher(const Codes& codes, std::string_view text, const std::function<void()>& check_in)
+      : codes_(codes),
         text_(text),
-        context_(checked(pcre2_match_context_create(nullptr))),
-        data_(checked(pcre2_match_data_create_from_pattern(code, nullptr))) {
-    const uint64_t limit = kMatchLimitBase + kMatchLimitPerByte * text.size();
-    pcre2_set_match_limit(context_.get(),
-                          static_cast<uint32_t>(std::min<uint64_t>(limit, std::numeric_limits<uint32_t>::max())));
+        quick_steps_(1 + codes.pattern.size() / kPatternBytesPerStep),
+        meter_(codes.pattern, text.size(), check_in),
+        quick_context_(checked(pcre2_match_context_create(nullptr))),
+        counted_context_(checked(pcre2_match_context_create(nullptr))),
+        data_(checked(pcre2_match_data_create_from_pattern(codes.counted.get(), nullptr))) {
+    pcre2_set_match_limit(quick_context_.get(), kQuickSteps);
+    pcre2_set_match_limit(counted_context_.get(), std::numeric_limits<uint32_t>::max());  // the meter's is lower
+    pcre2_set_callout(counted_context_.get(), &StepMeter::on_item, &meter_);
     const uint64_t heap_kib = kHeapLimitBaseKib + kHeapLimitPerByte * text.size() / 1024;
-    pcre2_set_heap_limit(context_.get(),
+    pcre2_set_heap_limit(counted_context_.get(),
                          static_cast<uint32_t>(std::min<uint64_t>(heap_kib, std::numeric_limits<uint32_t>::max())));
   }
 
-  /// Finds the next match at or after `from`; false if there is none.
+  /// Finds the next match at or after `from`, which is before the text's end; false if there is none.
   bool find(size_t from, size_t& match_begin, size_t& match_end) {
-    int rc = match(from, 0);
-    // The compiled matcher has a small fixed stack; the interpreter keeps its state on the heap.
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match(from, PCRE2_NO_JIT);
-    if (rc == PCRE2_ERROR_NOMATCH) return false;
-    if (rc < 0) {
-      throw Error(ErrorCode::kResourceExhausted, "tokenizer: the pre-tokenizer regex gave up at byte " + std::to_string(from) +
-                                                     " of " + std::to_string(text_.size()) + ": " + pcre2_message(rc));
-    }
+    meter_.add(quick_steps_);
+    if (!matches_quickly(from) && !matches_counted(from)) return false;
     const PCRE2_SIZE* const offsets = pcre2_get_ovector_pointer(data_.get());
     match_begin = offsets[0];
     match_end = offsets[1];
@@ -223,15 +316,45 @@ class Matcher {
   }
 
  private:
-  /// The text is known to be well-formed; having every call check it again would make splitting quadratic.
-  int match(size_t from, uint32_t options) {
-    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, options | PCRE2_NO_UTF_CHECK,
-                       data_.get(), context_.get());
+  /// Returns whether a match begins at `from`. It is that of the whole text, because one that looks beyond these few bytes
+  /// counts as none.
+  bool matches_quickly(size_t from) {
+    size_t end = std::min(text_.size(), from + kQuickBytes);
+    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0U) == 0x80U) --end;
+    const uint32_t partial = end < text_.size() ? PCRE2_PARTIAL_HARD : 0;
+    if (!codes_.quick_is_machine_code) return match(codes_.quick.get(), end, from, partial, quick_context_.get()) >= 0;
+    return pcre2_jit_match(codes_.quick.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), end, from, partial, data_.get(),
+                           quick_context_.get()) >= 0;
   }
 
-  const pcre2_code* code_;
+  bool matches_counted(size_t from) {
+    meter_.begin_at(from);
+    int rc = match(codes_.counted.get(), text_.size(), from, 0, counted_context_.get());
+    meter_.rethrow();
+    // The compiled matcher has a small fixed stack; the interpreter keeps its state on the heap.
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+      rc = match(codes_.counted.get(), text_.size(), from, PCRE2_NO_JIT, counted_context_.get());
+      meter_.rethrow();
+    }
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+      throw Error(ErrorCode::kResourceExhausted, "tokenizer: the pre-tokenizer regex " + in_quotes(codes_.pattern) +
+                                                     " gave up at byte " + std::to_string(from) + " of " +
+                                                     std::to_string(text_.size()) + ": " + pcre2_message(rc));
+    }
+    return rc >= 0;
+  }
+
+  /// The text is known to be well-formed; having every call check it again would make splitting quadratic.
+  int match(const pcre2_code* code, size_t end, size_t from, uint32_t options, pcre2_match_context* context) {
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text_.data()), end, from, options | PCRE2_NO_UTF_CHECK, data_.get(),
+                       context);
+  }
+
+  const Codes& codes_;
   std::string_view text_;
-  std::unique_ptr<pcre2_match_context, FreeMatchContext> context_;
+  const uint64_t quick_steps_;
+  StepMeter meter_;
+  std::unique_ptr<pcre2_match_context, FreeMatchContext> quick_context_, counted_context_;
   std::unique_ptr<pcre2_match_data, FreeMatchData> data_;
 };
 
@@ -240,31 +363,23 @@ class Matcher {
 std::string oniguruma_to_pcre2(std::string_view pattern) { return OnigurumaTranslator(pattern).run(); }
 
 struct PreTokenizer::Regex {
-  std::unique_ptr<pcre2_code, FreeCode> code;
+  explicit Regex(const std::string& pattern) : codes(pattern) {}
+  Codes codes;
 };
 
 PreTokenizer::PreTokenizer(const std::string& pattern) {
   if (!is_utf8(pattern)) throw_invalid("tokenizer: the pre-tokenizer regex is not UTF-8");
-  const std::string translated = oniguruma_to_pcre2(pattern);
-  const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(checked(pcre2_compile_context_create(nullptr)));
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // what "." stops at, in Oniguruma always "\n"
-  int error = 0;
-  PCRE2_SIZE error_offset = 0;
-  std::unique_ptr<pcre2_code, FreeCode> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                                           PCRE2_UTF | PCRE2_UCP, &error, &error_offset, context.get()));
-  if (code == nullptr) throw_invalid("tokenizer: the pre-tokenizer regex '" + pattern + "' is wrong: " + pcre2_message(error));
-  // Where machine code cannot be made (memory that must not be executable), matching falls back to the interpreter.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  regex_ = std::make_unique<const Regex>(Regex{std::move(code)});
+  regex_ = std::make_unique<const Regex>(pattern);
 }
 
 PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 
-void PreTokenizer::split(std::string_view text, const std::function<void(std::string_view)>& take) const {
+void PreTokenizer::split(std::string_view text, const std::function<void(std::string_view)>& take,
+                         const std::function<void()>& check_in) const {
   if (text.empty()) return;
-  Matcher matcher(regex_->code.get(), text);
+  Matcher matcher(regex_->codes, text, check_in);
   const auto add_piece = [&](size_t begin, size_t end) {
     if (begin < end) take(text.substr(begin, end - begin));
   };

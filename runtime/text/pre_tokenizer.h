@@ -25,9 +25,12 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
   /// Calls `take` with the pieces of `text` in order; together they are all of it, and none is empty. `text` must be
-  /// well-formed UTF-8; the pieces point into it. Time is linear in the text for the regexes of Qwen's tokenizers. Throws
-  /// Error{kResourceExhausted} if the regex engine reaches one of its limits, and whatever `take` throws.
-  void split(std::string_view text, const std::function<void(std::string_view)>& take) const;
+  /// well-formed UTF-8; the pieces point into it. Time is linear in the text, whatever the regex. Throws
+  /// Error{kResourceExhausted} that names the regex if all matches together take more steps than are allowed for the text's
+  /// length, and whatever `take` and `check_in` throw. The latter, which may be empty, is called every few milliseconds of
+  /// matching that takes long.
+  void split(std::string_view text, const std::function<void(std::string_view)>& take,
+             const std::function<void()>& check_in = {}) const;
 
  private:
   struct Regex;

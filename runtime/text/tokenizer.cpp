@@ -19,9 +19,7 @@ class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
   explicit AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
-    std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-      return a.content[0] != b.content[0] ? a.content[0] < b.content[0] : a.content.size() > b.content.size();
-    });
+    std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
     for (size_t i = tokens_.size(); i-- > 0;) {
       Range& range = by_first_byte_[static_cast<uint8_t>(tokens_[i].content[0])];
       if (range.end == 0) range.end = i + 1;
@@ -29,13 +27,14 @@ class AddedTokenFinder {
     }
   }
 
-  /// The first added token at or after `from`, at its place the longest; null if there is none. Sets where it begins.
-  const AddedToken* find(std::string_view text, size_t from, size_t& at) const {
+  /// The first added token at or after `from`, at its place the longest; null if there is none. Sets where it begins. Calls
+  /// `pass` with the bytes that were compared where one could have begun.
+  template <class Pass>
+  const AddedToken* find(std::string_view text, size_t from, size_t& at, const Pass& pass) const {
     for (at = from; at < text.size(); ++at) {
       const Range& range = by_first_byte_[static_cast<uint8_t>(text[at])];
-      for (size_t i = range.begin; i < range.end; ++i) {
-        if (text.substr(at).starts_with(tokens_[i].content)) return &tokens_[i];
-      }
+      if (range.begin == range.end) continue;
+      if (const AddedToken* const longest = longest_at(text.substr(at), range, pass)) return longest;
     }
     return nullptr;
   }
@@ -48,7 +47,30 @@ class AddedTokenFinder {
     size_t end = 0;
   };
 
-  std::vector<AddedToken> tokens_;        // by first byte, then the longest first
+  /// The longest token of `range` that `text` begins with; null if there is none. Byte by byte the range becomes those that
+  /// begin so, of which the shortest is the first.
+  template <class Pass>
+  const AddedToken* longest_at(std::string_view text, Range range, const Pass& pass) const {
+    const AddedToken* longest = nullptr;
+    size_t num_bytes = 1;  // that all of the range have in common with the text
+    while (true) {
+      for (; range.begin < range.end && tokens_[range.begin].content.size() == num_bytes; ++range.begin)
+        longest = &tokens_[range.begin];
+      if (range.begin == range.end || num_bytes == text.size()) break;
+      const auto byte = static_cast<uint8_t>(text[num_bytes]);
+      const auto byte_of = [num_bytes](const AddedToken& token) { return static_cast<uint8_t>(token.content[num_bytes]); };
+      const auto first = tokens_.begin() + static_cast<ptrdiff_t>(range.begin);
+      const auto last = tokens_.begin() + static_cast<ptrdiff_t>(range.end);
+      const auto same_begin = std::ranges::lower_bound(first, last, byte, {}, byte_of);
+      const auto same_end = std::ranges::upper_bound(same_begin, last, byte, {}, byte_of);
+      range = {static_cast<size_t>(same_begin - tokens_.begin()), static_cast<size_t>(same_end - tokens_.begin())};
+      ++num_bytes;
+    }
+    pass(num_bytes);
+    return longest;
+  }
+
+  std::vector<AddedToken> tokens_;        // in the order of their bytes
   std::array<Range, 256> by_first_byte_;  // positions in tokens_
 };
 
@@ -186,7 +208,7 @@ class Tokenizer::Encoding {
   void cut_out(const AddedTokenFinder& finder, std::string_view text, const AddRest& add_rest) {
     for (size_t from = 0; from < text.size();) {
       size_t at = 0;
-      const AddedToken* const added = finder.find(text, from, at);
+      const AddedToken* const added = finder.find(text, from, at, [this](size_t num_bytes) { check_in_.pass(num_bytes); });
       if (at > from) add_rest(text.substr(from, at - from));
       if (added == nullptr) break;
       ids_.push_back(added->token_id);
@@ -205,12 +227,13 @@ class Tokenizer::Encoding {
   }
 
   void add_pieces(std::string_view text) {
-    data_.pre_tokenizer.split(text, [&](std::string_view piece) {
+    const auto take = [&](std::string_view piece) {
       check_room(piece.size());
       add_piece(piece);
       check_room(0);
       check_in_.pass(piece.size());
-    });
+    };
+    data_.pre_tokenizer.split(text, take, limits_.check_in);
   }
 
   void add_piece(std::string_view piece) {

@@ -11,7 +11,7 @@
 
 namespace ferry::jinja {
 
-struct Native;
+class Native;
 struct Expression;
 using ExpressionPtr = std::unique_ptr<const Expression>;
 

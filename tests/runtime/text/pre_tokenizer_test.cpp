@@ -72,7 +72,51 @@ TEST(PreTokenizer, ReportsARegexThatNeverEnds) {
     FAIL() << "exponential backtracking must end in an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
-    EXPECT_NE(std::string(error.what()).find("regex gave up"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("regex '(a+)+[bc]' takes more than"), std::string::npos) << error.what();
+  }
+}
+
+/// With characters behind it that PCRE2 looks for before it tries to match.
+const std::string kLongLine = std::string(200'000, 'a') + "\nx1y";
+
+/// No match alone takes long here, but there is one at each place of the text, or none.
+TEST(PreTokenizer, BoundsTheWorkOfAllMatchesTogether) {
+  for (const char* pattern : {".*.*x", R"(\p{L}*1)", R"(\p{L}(?=\p{L}*1)|.)", "a[^x]*+y|."}) {
+    const PreTokenizer pre_tokenizer(pattern);
+    int num_check_ins = 0;
+    try {
+      pre_tokenizer.split(
+          kLongLine, [](std::string_view) {}, [&] { ++num_check_ins; });
+      FAIL() << pattern << " must end in an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+      const std::string message = error.what();
+      EXPECT_NE(message.find("regex '" + std::string(pattern) + "' takes more than "), std::string::npos) << message;
+      EXPECT_NE(message.find("; allowed: 16777216 and 64 for each byte"), std::string::npos) << message;
+    }
+    EXPECT_GT(num_check_ins, 100) << pattern;
+  }
+}
+
+TEST(PreTokenizer, StopsWhereItIsTold) {
+  struct Stop {};
+  const PreTokenizer pre_tokenizer(".*.*x");
+  const auto stop = [] { throw Stop(); };
+  EXPECT_THROW(pre_tokenizer.split(
+                   kLongLine, [](std::string_view) {}, stop),
+               Stop);
+}
+
+/// A match is first tried in the next 256 bytes: pieces around that length, and what is looked for behind them, are the same.
+TEST(PreTokenizer, CutsLongPiecesAsShortOnes) {
+  const PreTokenizer pre_tokenizer(kQwenRegex);
+  for (const std::string letter : {"a", "\xC3\xA9", "\xE6\xB0\xB4"}) {
+    for (std::size_t num_letters = 80; num_letters < 260; ++num_letters) {
+      std::string word;
+      while (word.size() < num_letters * letter.size()) word += letter;
+      const std::string blanks(num_letters, ' ');
+      EXPECT_EQ(split(pre_tokenizer, word + " " + word + blanks + " x"), (Pieces{word, " " + word, blanks, " x"}));
+    }
   }
 }
 
