@@ -8,6 +8,7 @@
 #include "runtime/base/json.h"
 #include "runtime/text/jinja/json_values.h"
 #include "runtime/text/jinja/walk.h"
+#include "runtime/text/text_find.h"
 #include "runtime/text/unicode_text.h"
 
 namespace ferry {
@@ -23,7 +24,7 @@ constexpr std::string_view kThinkClose = "</think>";
 /// strips the text, the blank goes.
 constexpr std::string_view kEndMark = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-bool has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+bool has(std::string_view text, std::string_view what) { return find_text(text, what) != std::string_view::npos; }
 
 /// The object in a file, empty if there is no such file.
 json object_in(const std::filesystem::path& path) {

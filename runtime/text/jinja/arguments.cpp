@@ -43,7 +43,7 @@ int64_t Bound::integer(std::size_t parameter, int64_t otherwise) const {
   return clamp_to_int64(*number);
 }
 
-std::string Bound::text(std::size_t parameter, const std::string& otherwise) const {
+std::string_view Bound::text(std::size_t parameter, std::string_view otherwise) const {
   if (!has(parameter)) return otherwise;
   const Value& value = *values_[parameter];
   if (value.is_undefined()) fail_undefined(value);

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,8 @@ class Bound {
   bool flag(std::size_t parameter, bool otherwise) const;
   /// Fail for values of another type.
   int64_t integer(std::size_t parameter, int64_t otherwise) const;
-  std::string text(std::size_t parameter, const std::string& otherwise) const;
+  /// As long as the arguments.
+  std::string_view text(std::size_t parameter, std::string_view otherwise) const;
   /// None counts as absent.
   bool has_value(std::size_t parameter) const { return has(parameter) && !values_[parameter]->is_none(); }
 

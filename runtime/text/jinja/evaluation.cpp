@@ -18,7 +18,7 @@ class Function final : public Object {
   explicit Function(const Native& native) : native_(native) {}
   std::string printed() const override { return std::string("<function ") + native_.name + ">"; }
   const char* type_name() const override { return "function"; }
-  Value call(Interpreter& interpreter, Arguments& arguments) override { return native_.run(interpreter, Value(), arguments); }
+  Value call(Interpreter& interpreter, Arguments& arguments) override { return native_.call(interpreter, Value(), arguments); }
 
  private:
   const Native& native_;
@@ -157,7 +157,7 @@ Value Interpreter::evaluate_native(const Expression& expression, const Scope& sc
   if (expression.native == nullptr) {
     fail(std::string(is_filter ? "there is no filter '" : "there is no test '") + expression.name->bytes + "'");
   }
-  return expression.native->run(*this, value, arguments);
+  return expression.native->call(*this, value, arguments);
 }
 
 /// A method is called without being made a value first.
@@ -176,7 +176,7 @@ Value Interpreter::evaluate_call(const Expression& expression, const Scope& scop
   Arguments arguments = evaluate_arguments(expression.arguments, scope);
   if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
   line_ = expression.line;
-  return method != nullptr ? method->run(*this, target, arguments) : call(target, arguments);
+  return method != nullptr ? method->call(*this, target, arguments) : call(target, arguments);
 }
 
 Arguments Interpreter::evaluate_arguments(const CallArguments& given, const Scope& scope) {
@@ -193,6 +193,7 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& given, const Scop
   if (!more.is<DictPtr>()) fail(std::string("argument after ** must be a mapping, not ") + jinja::type_name(more));
   for (const auto& [name, value] : more.dict().entries) {
     if (!name.is_text()) fail("keywords must be strings");
+    heap_.read(name.text().size());
     arguments.named.emplace_back(name.text(), value);
   }
   return arguments;
@@ -210,14 +211,14 @@ Value Interpreter::filter(std::string_view name, const Value& value, Arguments& 
   const Level level(*this);
   const Native* native = find_filter(name);
   if (native == nullptr) fail("there is no filter '" + std::string(name) + "'");
-  return native->run(*this, value, arguments);
+  return native->call(*this, value, arguments);
 }
 
 bool Interpreter::test(std::string_view name, const Value& value, Arguments& arguments) {
   const Level level(*this);
   const Native* native = find_test(name);
   if (native == nullptr) fail("there is no test '" + std::string(name) + "'");
-  return is_true(native->run(*this, value, arguments));
+  return is_true(native->call(*this, value, arguments));
 }
 
 }  // namespace ferry::jinja

@@ -31,6 +31,13 @@ struct Field {
   char type = '\0';
 };
 
+/// Counts what a field may take before it is written. A digit takes longer than another byte.
+void count_digits(const Field& field, Heap& heap) {
+  constexpr int64_t kStepsPerNumber = 16;  // one without a precision may have 300 digits
+  heap.read(static_cast<std::size_t>(field.width));
+  heap.work(kStepsPerNumber + std::max<int64_t>(field.precision, 0));
+}
+
 class FormatReader {
  public:
   explicit FormatReader(std::string_view text) : text_(text) {}
@@ -195,7 +202,7 @@ class PercentFormat {
     field.align = is_left ? '<' : '>';
     if (field.type == '%') return "%";
     if (is_zero && !is_left && field.type != 's' && field.type != 'r' && field.type != 'c') field.fill = "0", field.align = '=';
-    heap_.read(static_cast<std::size_t>(field.width));
+    count_digits(field, heap_);
     return convert(named != nullptr ? *named : next(), field);
   }
 
@@ -359,8 +366,9 @@ class BracesFormat {
       if (index >= arguments_.positional.size()) fail("Replacement index " + head + " out of range for positional args tuple");
       return arguments_.positional[index];
     }
+    LookUp look_up(&interpreter_.heap(), head);
     for (const auto& [name, value] : arguments_.named)
-      if (name == head) return value;
+      if (look_up.is_it(name)) return value;
     fail("KeyError: '" + head + "'");
   }
 
@@ -368,7 +376,7 @@ class BracesFormat {
     Heap& heap = interpreter_.heap();
     if (specification.empty()) return text_of(value, heap);
     const Field field = field_of(specification);
-    heap.read(static_cast<std::size_t>(field.width));
+    count_digits(field, heap);
     const bool is_text = value.is_text() || value.is_undefined();
     if (is_text && (field.type == '\0' || field.type == 's')) return format_text(text_of(value, heap), field);
     const bool is_float_type = field.type != '\0' && std::string_view("eEfFgGn%").find(field.type) != std::string_view::npos;

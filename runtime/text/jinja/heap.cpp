@@ -141,16 +141,18 @@ void Heap::break_cycles() {
 }
 
 const Value* Frame::find(std::string_view name) const {
+  LookUp look_up(heap, name);
   for (const Frame* frame = this; frame != nullptr; frame = frame->parent_.get()) {
     for (const auto& [key, value] : frame->variables_)
-      if (key == name) return &value;
+      if (look_up.is_it(key)) return &value;
   }
   return nullptr;
 }
 
 void Frame::set(std::string_view name, Value value) {
+  LookUp look_up(heap, name);
   for (auto& [key, held] : variables_) {
-    if (key != name) continue;
+    if (!look_up.is_it(key)) continue;
     held = std::move(value);
     return;
   }

@@ -72,6 +72,31 @@ class Heap {
   std::vector<std::shared_ptr<Frame>> kept_frames_;
 };
 
+/// Looks for a name among names, and counts those that it is compared with.
+class LookUp {
+ public:
+  LookUp(Heap* heap, std::string_view name) : heap_(heap), name_(name) {}
+  LookUp(const LookUp&) = delete;
+  LookUp& operator=(const LookUp&) = delete;
+
+  bool is_it(std::string_view other) {
+    num_units_ += 1 + (other.size() == name_.size() ? name_.size() / kUnitBytes : 0);
+    if (num_units_ >= kUnitsPerStep) count();
+    return other == name_;
+  }
+
+ private:
+  static constexpr std::size_t kUnitBytes = 16, kUnitsPerStep = 16;
+  void count() {
+    heap_->work(static_cast<int64_t>(num_units_ / kUnitsPerStep));
+    num_units_ = 0;
+  }
+
+  Heap* const heap_;
+  const std::string_view name_;
+  std::size_t num_units_ = 0;  // of work that is not counted yet
+};
+
 /// The variables of one block. Blocks see those of the blocks around them in the text; macros those of the place where they
 /// were written.
 class Frame final : public Held {

@@ -203,6 +203,7 @@ Value Interpreter::call_macro(const MacroBody& macro, const Scope& scope, Argume
   const std::size_t num_given = std::min(arguments.positional.size(), macro.parameters.size());
   std::vector<std::pair<std::string, Value>> named = std::move(arguments.named);
   const auto take_named = [&](std::string_view wanted, Value& value) {
+    heap_.work(std::ssize(named));
     const auto at = std::find_if(named.begin(), named.end(), [&](const auto& argument) { return argument.first == wanted; });
     if (at == named.end()) return false;
     value = std::move(at->second);

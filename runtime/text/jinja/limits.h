@@ -15,7 +15,7 @@ struct Limits {
   int depth = 1200;                           // of blocks, expressions and calls while it is rendered; each takes stack
   int value_depth = 100;                      // of lists and dicts within each other
   int64_t range_items = 100'000;              // of one range(), as jinja2's sandbox has it
-  int64_t steps = 50'000'000;                 // expressions, comparisons, items and 32 bytes of text that are looked at
+  int64_t steps = 50'000'000;                 // expressions, comparisons, items and a few bytes of text that are looked at
   int64_t held_bytes = int64_t{256} << 20;    // of all values that exist at once, output included
 };
 

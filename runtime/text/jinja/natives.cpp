@@ -15,6 +15,9 @@ namespace {
 
 using Form = Sequence::Form;
 
+// Bytes of arguments for each step. Many natives look at them character by character, which takes longer than a copy.
+constexpr std::size_t kBytesPerStep = 4;
+
 const Native* find_in(std::span<const Native> table, std::string_view name) {
   const auto found = std::find_if(table.begin(), table.end(), [&](const Native& native) { return native.name == name; });
   return found != table.end() ? &*found : nullptr;
@@ -74,9 +77,13 @@ Value sequence_count(Interpreter& interpreter, const Value& self, Arguments& arg
   return Value::integer(num_found);
 }
 
-constexpr std::array<Native, 5> kDictMethods = {
-    {{"copy", copied}, {"get", dict_get}, {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values}}};
-constexpr std::array<Native, 3> kListMethods = {{{"copy", copied}, {"count", sequence_count}, {"index", sequence_index}}};
+constexpr std::array<Native, 5> kDictMethods = {{{"copy", copied, Reads::kNothing},
+                                                 {"get", dict_get},
+                                                 {"items", dict_items},
+                                                 {"keys", dict_keys},
+                                                 {"values", dict_values}}};
+constexpr std::array<Native, 3> kListMethods = {
+    {{"copy", copied, Reads::kNothing}, {"count", sequence_count}, {"index", sequence_index}}};
 
 // --- functions ---
 
@@ -138,7 +145,7 @@ Value raise_exception(Interpreter& interpreter, const Value& /*self*/, Arguments
 Value strftime_now(Interpreter& interpreter, const Value& /*self*/, Arguments& arguments) {
   constexpr std::size_t kFormatMax = 256, kTextMax = 4096;  // bytes
   const Bound bound("strftime_now", arguments, {"format"}, 1);
-  const std::string format = bound.text(0, "");
+  const std::string format(bound.text(0, ""));
   if (format.size() > kFormatMax) fail("strftime_now: a format of more than " + std::to_string(kFormatMax) + " bytes");
   if (format.find_first_of("0123456789") != std::string::npos) {
     for (std::size_t at = format.find('%'); at + 1 < format.size(); at = format.find('%', at + 2))  // glibc's widths
@@ -232,6 +239,18 @@ constexpr std::array<Native, 7> kFunctions = {{
 }};
 
 }  // namespace
+
+Value Native::call(Interpreter& interpreter, const Value& self, Arguments& arguments) const {
+  std::size_t num_bytes = (arguments.positional.size() + arguments.named.size()) * sizeof(Value);
+  if (reads_ == Reads::kText) {
+    const auto add = [&](const Value& value) { num_bytes += value.is_text() ? value.text().size() : 0; };
+    add(self);
+    for (const Value& value : arguments.positional) add(value);
+    for (const auto& [name_given, value] : arguments.named) add(value);
+  }
+  interpreter.heap().work(static_cast<int64_t>(num_bytes / kBytesPerStep));
+  return run_(interpreter, self, arguments);
+}
 
 const Native* find_filter(std::string_view name) {
   for (const std::span<const Native> table : {text_filters(), sequence_filters(), value_filters()})

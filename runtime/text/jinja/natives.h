@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -9,10 +10,27 @@
 
 namespace ferry::jinja {
 
-struct Native {
+/// Tells what a native reads of its arguments.
+enum class Reads : uint8_t {
+  kText,     // perhaps all of their bytes
+  kNothing,  // their types and lengths, or what it counts itself
+};
+
+class Native {
+ public:
+  using Run = Value (*)(Interpreter& interpreter, const Value& self, Arguments& arguments);
+  constexpr Native(const char* name_given, Run run, Reads reads = Reads::kText) : name(name_given), run_(run), reads_(reads) {}
+
+  /// Runs it, and counts what it is given before. What it makes is counted by the heap. Items of lists are counted where they
+  /// are looked at: items_of(), equal(), compare() and hash_of() count them. `self` is the value that is filtered or tested, or
+  /// whose method it is; undefined for functions.
+  Value call(Interpreter& interpreter, const Value& self, Arguments& arguments) const;
+
   const char* name;
-  /// `self` is the value that is filtered or tested, or whose method it is; undefined for functions.
-  Value (*run)(Interpreter& interpreter, const Value& self, Arguments& arguments);
+
+ private:
+  Run run_;
+  Reads reads_;
 };
 
 /// Null where there is none of this name.

@@ -8,6 +8,7 @@
 #include "runtime/text/jinja/numbers.h"
 #include "runtime/text/jinja/printing.h"
 #include "runtime/text/jinja/text_parts.h"
+#include "runtime/text/text_find.h"
 
 namespace ferry::jinja {
 namespace {
@@ -76,11 +77,13 @@ Value add(const Value& a, const Value& b, Heap& heap) {
 
 bool is_repeatable(const Value& value) { return value.is_text() || value.is<SequencePtr>(); }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(const Value& value, Heap& heap) {
+  heap.work();
   if (value.is<DictPtr>()) return false;
   if (!value.is<SequencePtr>()) return true;
   const Sequence& sequence = value.sequence();
-  return sequence.form == Form::kTuple && std::all_of(sequence.items.begin(), sequence.items.end(), is_hashable);
+  return sequence.form == Form::kTuple &&
+         std::all_of(sequence.items.begin(), sequence.items.end(), [&](const Value& item) { return is_hashable(item, heap); });
 }
 
 /// Of an index that may count from the end; nothing where it is outside.
@@ -107,7 +110,7 @@ class BoundMethod final : public Object {
   BoundMethod(Value self, const Native& method) : self_(std::move(self)), method_(method) { depth = depth_of(self_) + 1; }
   std::string printed() const override { return std::string("<method '") + method_.name + "'>"; }
   const char* type_name() const override { return "method"; }
-  Value call(Interpreter& interpreter, Arguments& arguments) override { return method_.run(interpreter, self_, arguments); }
+  Value call(Interpreter& interpreter, Arguments& arguments) override { return method_.call(interpreter, self_, arguments); }
 
  private:
   Value self_;
@@ -138,7 +141,7 @@ std::optional<Value> native_attribute(const Value& object, const TextPtr& name, 
 
 std::optional<Value> indexed(const Value& object, const Value& key, Heap& heap) {
   if (object.is<DictPtr>()) {
-    const Value* found = is_hashable(key) ? object.dict().find(key, heap) : nullptr;
+    const Value* found = is_hashable(key, heap) ? object.dict().find(key, heap) : nullptr;
     return found != nullptr ? std::optional(*found) : std::nullopt;
   }
   if (object.is_text()) {
@@ -229,8 +232,8 @@ bool contains(const Value& container, const Value& item, Heap& heap) {
   if (container.is_text()) {
     if (item.is_undefined()) fail("'in <string>' requires string as left operand, not Undefined");
     if (!item.is_text()) fail(std::string("'in <string>' requires string as left operand, not ") + type_name(item));
-    heap.read(container.text().size());
-    return container.text().find(item.text()) != std::string::npos;
+    heap.read(container.text().size() + item.text().size());
+    return find_text(container.text(), item.text()) != std::string_view::npos;
   }
   if (container.is<DictPtr>()) return container.dict().find(item, heap) != nullptr;
   if (container.is_undefined()) return false;
@@ -259,6 +262,7 @@ bool holds(Comparison comparison, const Value& a, const Value& b, Heap& heap) {
 
 Value attribute_of(const Value& object, const TextPtr& name, Interpreter& interpreter) {
   require_defined(object);
+  interpreter.heap().work(static_cast<int64_t>(name->bytes.size() >> 5));
   if (std::optional<Value> found = native_attribute(object, name, interpreter)) return *std::move(found);
   if (object.is<DictPtr>()) {
     if (const Value* found = object.dict().find(name->bytes)) return *found;

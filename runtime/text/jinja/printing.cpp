@@ -12,6 +12,9 @@
 namespace ferry::jinja {
 namespace {
 
+constexpr std::size_t kReprBytes = 4, kJsonBytes = 6;  // bytes that one byte of a text takes at most
+constexpr std::size_t kEscapedBytesPerStep = 2;        // a character may become six others
+
 void append_hex(const char* format, char32_t c, std::string& out) {
   std::array<char, 16> buffer{};
   std::snprintf(buffer.data(), buffer.size(), format, static_cast<unsigned>(c));
@@ -46,8 +49,8 @@ class Repr {
   void append(const Value& value) {
     heap_.work();
     if (value.is_text()) {
-      heap_.require(out_.size() + value.text().size());
-      heap_.read(value.text().size());
+      heap_.require(out_.size() + kReprBytes * value.text().size());
+      heap_.work(static_cast<int64_t>(value.text().size() / kEscapedBytesPerStep));
       if (value.get<TextPtr>()->is_safe) out_ += "Markup(";
       append_text_repr(value.text(), out_);
       if (value.get<TextPtr>()->is_safe) out_ += ")";
@@ -114,6 +117,7 @@ class Repr {
     out_ += "<Namespace {";
     for (std::size_t i = 0; i < space.attributes.size(); ++i) {
       if (i > 0) out_ += ", ";
+      heap_.read(space.attributes[i].first.size());
       append_text_repr(space.attributes[i].first, out_);
       out_ += ": ";
       append(space.attributes[i].second);
@@ -162,9 +166,7 @@ class Json {
   void append(const Value& value) {
     heap_.work();
     if (value.is_text()) {
-      heap_.require(out_.size() + value.text().size());
-      heap_.read(value.text().size());
-      append_json_text(value.text(), style_.ensure_ascii, out_);
+      append_string(value.text());
     } else if (is_list(value)) {
       append_list(value.sequence().items);
     } else if (value.is<DictPtr>()) {
@@ -193,12 +195,23 @@ class Json {
     return float_text(number);
   }
 
+  /// Appends a separator or an indent that the template chose.
+  void append_given(std::string_view text) {
+    heap_.require(out_.size() + text.size());
+    heap_.read(text.size());
+    out_ += text;
+  }
+
+  void append_string(std::string_view text) {
+    heap_.require(out_.size() + kJsonBytes * text.size());
+    heap_.work(static_cast<int64_t>(text.size() / kEscapedBytesPerStep));
+    append_json_text(text, style_.ensure_ascii, out_);
+  }
+
   void new_line() {
     if (!style_.indent) return;
     out_ += '\n';
-    heap_.require(out_.size() + style_.indent->size() * static_cast<std::size_t>(level_));
-    heap_.read(style_.indent->size() * static_cast<std::size_t>(level_));
-    for (int i = 0; i < level_; ++i) out_ += *style_.indent;
+    for (int i = 0; i < level_; ++i) append_given(*style_.indent);
   }
 
   void append_list(const std::vector<Value>& items) {
@@ -210,7 +223,7 @@ class Json {
     out_ += '[';
     ++level_;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_ += style_.between_items;
+      if (i > 0) append_given(style_.between_items);
       new_line();
       append(items[i]);
     }
@@ -234,10 +247,10 @@ class Json {
     out_ += '{';
     ++level_;
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (i > 0) out_ += style_.between_items;
+      if (i > 0) append_given(style_.between_items);
       new_line();
       append_key(order[i]->first);
-      out_ += style_.after_key;
+      append_given(style_.after_key);
       append(order[i]->second);
     }
     --level_;
@@ -247,8 +260,7 @@ class Json {
 
   void append_key(const Value& key) {
     if (key.is_text()) {
-      heap_.read(key.text().size());
-      append_json_text(key.text(), style_.ensure_ascii, out_);
+      append_string(key.text());
     } else if (key.is_none() || key.is_number()) {
       out_ += '"' + scalar(key) + '"';
     } else {
@@ -280,7 +292,10 @@ void append_text(const Value& value, std::string& out, Heap& heap) {
   } else if (value.is<double>()) {
     out += float_text(value.get<double>());
   } else if (value.is<ObjectPtr>()) {
-    out += value.get<ObjectPtr>()->printed();
+    const std::string printed = value.get<ObjectPtr>()->printed();
+    heap.require(out.size() + printed.size());
+    heap.read(printed.size());
+    out += printed;
   } else {
     Repr(out, heap).append(value);
   }

@@ -27,7 +27,7 @@ class AttributePath {
       parts_.push_back(path);
       return;
     }
-    for (const std::string_view part : split_at(path.text(), ".", INT64_MAX, Ends::kLeft)) {
+    for (const std::string_view part : split_at(path.text(), ".", INT64_MAX, Ends::kLeft, heap)) {
       const bool is_index = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string_view::npos;
       parts_.push_back(is_index ? Value::integer(std::stoll(std::string(part))) : heap.text(std::string(part)));
     }
@@ -130,7 +130,7 @@ Value sort(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   Heap& heap = interpreter.heap();
   std::vector<AttributePath> paths;
   if (bound.has_value(2) && bound[2].is_text()) {
-    for (const std::string_view part : split_at(bound[2].text(), ",", INT64_MAX, Ends::kLeft))
+    for (const std::string_view part : split_at(bound[2].text(), ",", INT64_MAX, Ends::kLeft, heap))
       paths.emplace_back(heap.text(std::string(part)), heap);
   } else {
     paths.emplace_back(bound.value(2, None()), heap);
@@ -150,7 +150,7 @@ Value sort(Interpreter& interpreter, const Value& self, Arguments& arguments) {
 Value dict_sort(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   Heap& heap = interpreter.heap();
-  const std::string by = bound.text(1, "key");
+  const std::string_view by = bound.text(1, "key");
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
   if (self.is_undefined()) fail_undefined(self);
   if (!self.is<DictPtr>()) fail(std::string("'") + type_name(self) + "' object has no attribute 'items'");
@@ -171,13 +171,14 @@ std::vector<bool> first_of_kind(const std::vector<Value>& keys, Heap& heap) {
   std::vector<std::pair<std::size_t, std::size_t>> order;  // hash, place
   for (std::size_t i = 0; i < keys.size(); ++i) order.emplace_back(hash_of(keys[i], heap), i);
   std::sort(order.begin(), order.end());
-  std::vector<bool> is_first(keys.size(), true);
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    for (std::size_t before = i; before > 0 && order[before - 1].first == order[i].first; --before) {
-      if (!is_first[order[before - 1].second] || !equal(keys[order[before - 1].second], keys[order[i].second], heap)) continue;
-      is_first[order[i].second] = false;
-      break;
-    }
+  std::vector<bool> is_first(keys.size(), false);
+  std::vector<std::size_t> kinds;  // places of those with the hash of the last one that are the first of their kind
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && order[i - 1].first != order[i].first) kinds.clear();
+    const std::size_t place = order[i].second;
+    is_first[place] =
+        std::none_of(kinds.begin(), kinds.end(), [&](std::size_t before) { return equal(keys[before], keys[place], heap); });
+    if (is_first[place]) kinds.push_back(place);
   }
   return is_first;
 }

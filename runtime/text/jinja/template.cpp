@@ -1,6 +1,7 @@
 #include "runtime/text/jinja/template.h"
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 #include "runtime/text/jinja/interpreter.h"
 #include "runtime/text/jinja/lexer.h"
 #include "runtime/text/jinja/parser.h"
@@ -8,6 +9,8 @@
 
 namespace ferry::jinja {
 namespace {
+
+constexpr std::size_t kMessageBytes = 4096;  // of an error, which may name a text of any length
 
 std::string at_line(int line, const std::string& message) {
   return "the chat template, line " + std::to_string(line) + ": " + message;
@@ -51,9 +54,9 @@ std::string Template::render(const std::function<Variables(Heap&)>& make_variabl
     for (const auto& [name, value] : variables) frame->set(name, value);
     return interpreter.render(*block_, frame);
   } catch (const Raised& raised) {
-    throw Error(ErrorCode::kInvalidArgument, raised.message);
+    throw Error(ErrorCode::kInvalidArgument, whole_characters(raised.message, kMessageBytes));
   } catch (const Fault& fault) {
-    throw Error(ErrorCode::kInvalidArgument, at_line(interpreter.line(), fault.message));
+    throw Error(ErrorCode::kInvalidArgument, at_line(interpreter.line(), whole_characters(fault.message, kMessageBytes)));
   }
 }
 

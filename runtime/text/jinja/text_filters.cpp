@@ -23,6 +23,7 @@ template <class Fn>
 Value changed(Interpreter& interpreter, const Value& self, Fn fn) {
   Heap& heap = interpreter.heap();
   const std::string text = text_of(self, heap);
+  heap.require(kCasedBytes * text.size());
   return heap.text(fn(text), is_safe(self));
 }
 
@@ -130,7 +131,7 @@ Value indent(Interpreter& interpreter, const Value& self, Arguments& arguments) 
   const bool is_own_text = bound.has(0) && bound[0].is_text();
   const std::string indention = is_own_text ? bound[0].text() : repeat(heap.text(" "), bound.integer(0, 4), heap).text();
   const std::string text = self.text() + "\n";  // so that a line break at the end begins one more line
-  const std::vector<std::string_view> lines = lines_of(text, false);
+  const std::vector<std::string_view> lines = lines_of(text, false, heap);
   heap.require(text.size() + indention.size() * (lines.size() + 1));
   heap.read(text.size() + indention.size() * (lines.size() + 1));
   const bool indents_blank = bound.flag(2, false);
@@ -149,7 +150,7 @@ Value truncate(Interpreter& interpreter, const Value& self, Arguments& arguments
   if (self.is_undefined()) return self;
   if (!self.is_text()) fail(std::string("truncate: a str is needed, not ") + type_name(self));
   const int64_t length = bound.integer(0, 255);
-  const std::string end = bound.text(2, "...");
+  const std::string_view end = bound.text(2, "...");
   const int64_t leeway = bound.has_value(3) ? bound.integer(3, 0) : 5;
   const int64_t end_length = num_code_points(end);
   if (length < end_length)
@@ -158,13 +159,12 @@ Value truncate(Interpreter& interpreter, const Value& self, Arguments& arguments
   if (length_of(self, heap) - length <= leeway) return self;
   std::string cut = take_characters(*self.get<TextPtr>(), 0, length - end_length, 1);
   if (!bound.flag(1, false)) cut = cut.substr(0, cut.rfind(' '));
-  return heap.text(cut + end);
+  return heap.text(cut.append(end));
 }
 
 Value word_count(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("wordcount", arguments, {});
   const std::string text = text_of(self, interpreter.heap());
-  interpreter.heap().read(text.size());
   Int num_words = 0;
   bool is_in_word = false;
   for (std::string_view rest = text; !rest.empty();) {

@@ -8,6 +8,7 @@
 #include "runtime/text/jinja/printing.h"
 #include "runtime/text/jinja/text_parts.h"
 #include "runtime/text/jinja/text_search.h"
+#include "runtime/text/text_find.h"
 #include "runtime/text/unicode_case.h"
 #include "runtime/text/unicode_text.h"
 
@@ -18,6 +19,13 @@ namespace {
 
 bool is_safe_text(const Value& self) { return self.get<TextPtr>()->is_safe; }
 
+/// Returns the first or the last place of `wanted` in `text`; npos if it is not there.
+std::size_t place_in(std::string_view text, std::string_view wanted, bool is_last, Heap& heap) {
+  if (!is_last) return find_text(text, wanted);
+  heap.require(text.size() + wanted.size());
+  return LastFinder(text, wanted).find(text.size());
+}
+
 /// A text made of `self`; safe if that is.
 Value made(Interpreter& interpreter, const Value& self, std::string text) {
   return interpreter.heap().text(std::move(text), is_safe_text(self));
@@ -26,7 +34,7 @@ Value made(Interpreter& interpreter, const Value& self, std::string text) {
 template <std::string (*fn)(std::string_view)>
 Value cased(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("str method", arguments, {});
-  interpreter.heap().read(self.text().size());
+  interpreter.heap().require(kCasedBytes * self.text().size());
   return made(interpreter, self, fn(self.text()));
 }
 
@@ -34,7 +42,6 @@ template <Ends ends>
 Value strip(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("strip", arguments, {"chars"});
   const std::string& text = self.text();
-  interpreter.heap().read(text.size());
   if (bound.has_value(0)) return made(interpreter, self, std::string(strip_characters(text, bound.text(0, ""), ends)));
   const std::string_view stripped = ends == Ends::kLeft    ? strip_white_space_left(text)
                                     : ends == Ends::kRight ? strip_white_space_right(text)
@@ -54,36 +61,34 @@ Value list_of(Interpreter& interpreter, const Value& self, const std::vector<std
 template <Ends from>
 Value split(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
-  interpreter.heap().read(self.text().size());
+  Heap& heap = interpreter.heap();
   int64_t most = bound.integer(1, -1);
   if (most < 0) most = INT64_MAX;
-  if (!bound.has_value(0)) return list_of(interpreter, self, split_at_space(self.text(), most, from));
-  const std::string separator = bound.text(0, "");
+  if (!bound.has_value(0)) return list_of(interpreter, self, split_at_space(self.text(), most, from, heap));
+  const std::string_view separator = bound.text(0, "");
   if (separator.empty()) fail("empty separator");
-  return list_of(interpreter, self, split_at(self.text(), separator, most, from));
+  return list_of(interpreter, self, split_at(self.text(), separator, most, from, heap));
 }
 
 Value split_lines(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
-  interpreter.heap().read(self.text().size());
-  return list_of(interpreter, self, lines_of(self.text(), bound.flag(0, false)));
+  return list_of(interpreter, self, lines_of(self.text(), bound.flag(0, false), interpreter.heap()));
 }
 
 Value partition(Interpreter& interpreter, const Value& self, Arguments& arguments, bool is_last) {
   const Bound bound("partition", arguments, {"sep"}, 1);
-  const std::string separator = bound.text(0, "");
+  const std::string_view separator = bound.text(0, "");
   if (separator.empty()) fail("empty separator");
-  const std::string& text = self.text();
-  interpreter.heap().read(text.size());
-  const std::size_t at = is_last ? text.rfind(separator) : text.find(separator);
-  std::array<std::string, 3> parts = {text, "", ""};
-  if (at != std::string::npos) {
+  const std::string_view text = self.text();
+  const std::size_t at = place_in(text, separator, is_last, interpreter.heap());
+  std::array<std::string_view, 3> parts = {text, "", ""};
+  if (at != std::string_view::npos) {
     parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
   } else if (is_last) {
     parts = {"", "", text};
   }
   std::vector<Value> items;
-  for (std::string& part : parts) items.push_back(made(interpreter, self, std::move(part)));
+  for (const std::string_view part : parts) items.push_back(made(interpreter, self, std::string(part)));
   return interpreter.heap().tuple(std::move(items));
 }
 Value left_partition(Interpreter& interpreter, const Value& self, Arguments& arguments) {
@@ -96,59 +101,54 @@ Value right_partition(Interpreter& interpreter, const Value& self, Arguments& ar
 /// The part of a text between the positions that find() and others take, which count from the end where they are negative; none
 /// where they are outside.
 struct Range {
-  std::string text;
+  std::string_view text;
   int64_t begin = 0;  // characters
   bool is_valid = true;
 };
 
 Range range_of(const Value& self, const Bound& bound, Heap& heap) {
   const int64_t length = length_of(self, heap);
-  heap.read(self.text().size());
   const auto place = [&](std::size_t parameter, int64_t otherwise) {
     const int64_t given = bound.has_value(parameter) ? bound.integer(parameter, otherwise) : otherwise;
     return given < 0 ? std::max<int64_t>(given < -length ? 0 : given + length, 0) : given;
   };
   const int64_t begin = place(1, 0), end = std::min(place(2, length), length);
   if (begin > end) return {.text = "", .begin = begin, .is_valid = false};
-  return {.text = take_characters(*self.get<TextPtr>(), begin, end - begin, 1), .begin = begin};
+  return {.text = characters_between(*self.get<TextPtr>(), begin, end), .begin = begin};
 }
 
-std::vector<std::string> affixes_of(const Value& value, Heap& heap) {
-  std::vector<std::string> affixes;
-  const bool is_tuple = value.is<SequencePtr>() && value.sequence().form == Sequence::Form::kTuple;
-  const std::vector<Value> values = is_tuple ? items_of(value, heap) : std::vector<Value>{value};
-  for (const Value& each : values) {
+/// Returns whether `text` begins or ends with `affix`, or with one of them if it is a tuple.
+template <bool at_end>
+bool has_one_of(std::string_view text, const Value& affix, Heap& heap) {
+  const bool is_tuple = affix.is<SequencePtr>() && affix.sequence().form == Sequence::Form::kTuple;
+  const std::vector<Value> affixes = is_tuple ? items_of(affix, heap) : std::vector<Value>{affix};
+  for (const Value& each : affixes) {
     if (each.is_undefined()) fail_undefined(each);
     if (!each.is_text()) fail(std::string("startswith and endswith need str or a tuple of str, not ") + type_name(each));
-    affixes.push_back(each.text());
   }
-  return affixes;
+  return std::any_of(affixes.begin(), affixes.end(), [&](const Value& each) {
+    heap.read(std::min(text.size(), each.text().size()));
+    return at_end ? text.ends_with(each.text()) : text.starts_with(each.text());
+  });
 }
 
 template <bool at_end>
 Value has_affix(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound(at_end ? "endswith" : "startswith", arguments, {"affix", "start", "end"}, 1);
-  const std::vector<std::string> affixes = affixes_of(bound[0], interpreter.heap());
-  const auto fits = [](const std::string& text, const std::string& affix) {
-    return at_end ? text.ends_with(affix) : text.starts_with(affix);
-  };
-  if (!bound.has(1)) {
-    return std::any_of(affixes.begin(), affixes.end(), [&](const std::string& affix) { return fits(self.text(), affix); });
-  }
+  if (!bound.has(1)) return has_one_of<at_end>(self.text(), bound[0], interpreter.heap());
   const Range range = range_of(self, bound, interpreter.heap());
-  return range.is_valid &&
-         std::any_of(affixes.begin(), affixes.end(), [&](const std::string& affix) { return fits(range.text, affix); });
+  return has_one_of<at_end>(range.text, bound[0], interpreter.heap()) && range.is_valid;
 }
 
 /// -1 where it is not found.
 template <bool is_last>
 int64_t found_at(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("find", arguments, {"sub", "start", "end"}, 1);
-  const std::string wanted = bound.text(0, "");
+  const std::string_view wanted = bound.text(0, "");
   const Range range = range_of(self, bound, interpreter.heap());
   if (!range.is_valid) return -1;
-  const std::size_t at = is_last ? range.text.rfind(wanted) : range.text.find(wanted);
-  return at == std::string::npos ? -1 : range.begin + num_code_points(std::string_view(range.text).substr(0, at));
+  const std::size_t at = place_in(range.text, wanted, is_last, interpreter.heap());
+  return at == std::string_view::npos ? -1 : range.begin + num_code_points(range.text.substr(0, at));
 }
 
 template <bool is_last>
@@ -165,12 +165,13 @@ Value index(Interpreter& interpreter, const Value& self, Arguments& arguments) {
 
 Value count(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("count", arguments, {"sub", "start", "end"}, 1);
-  const std::string wanted = bound.text(0, "");
+  const std::string_view wanted = bound.text(0, "");
   const Range range = range_of(self, bound, interpreter.heap());
   if (!range.is_valid) return Value::integer(0);
-  if (wanted.empty()) return Value::integer(num_code_points(std::string_view(range.text)) + 1);
+  if (wanted.empty()) return Value::integer(num_code_points(range.text) + 1);
   Int num_found = 0;
-  for (std::size_t at = range.text.find(wanted); at != std::string::npos; at = range.text.find(wanted, at + wanted.size()))
+  for (std::size_t at = find_text(range.text, wanted); at != std::string_view::npos;
+       at = find_text(range.text, wanted, at + wanted.size()))
     ++num_found;
   return Value::integer(num_found);
 }
@@ -178,7 +179,7 @@ Value count(Interpreter& interpreter, const Value& self, Arguments& arguments) {
 Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
   const auto part = [&](std::size_t parameter) {
-    const std::string text = bound.text(parameter, "");
+    std::string text(bound.text(parameter, ""));
     const bool escapes = is_safe_text(self) && !bound[parameter].get<TextPtr>()->is_safe && parameter == 1;
     return escapes ? escape_html(text) : text;
   };
@@ -209,7 +210,7 @@ Value format(Interpreter& interpreter, const Value& self, Arguments& arguments) 
 template <bool is_suffix>
 Value without_affix(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("removeprefix", arguments, {"affix"}, 1);
-  const std::string affix = bound.text(0, "");
+  const std::string_view affix = bound.text(0, "");
   const std::string& text = self.text();
   if (is_suffix) return made(interpreter, self, text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text);
   return made(interpreter, self, text.starts_with(affix) ? text.substr(affix.size()) : text);
@@ -220,7 +221,7 @@ enum class Side { kLeft, kRight, kCenter };
 template <Side side>
 Value justified(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("ljust", arguments, {"width", "fillchar"}, 1);
-  const std::string fill = bound.text(1, " ");
+  const std::string fill(bound.text(1, " "));
   if (num_code_points(std::string_view(fill)) != 1) fail("The fill character must be exactly one character long");
   Heap& heap = interpreter.heap();
   const int64_t width = bound.integer(0, 0);
@@ -238,9 +239,8 @@ Value zero_filled(Interpreter& interpreter, const Value& self, Arguments& argume
 
 /// All characters are of a kind, and there is one.
 template <bool (*fn)(char32_t)>
-Value all_are(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value all_are(Interpreter& /*interpreter*/, const Value& self, Arguments& arguments) {
   const Bound bound("str method", arguments, {});
-  interpreter.heap().read(self.text().size());
   std::string_view rest = self.text();
   if (rest.empty()) return false;
   while (!rest.empty())

@@ -1,20 +1,15 @@
 #include "runtime/text/jinja/text_search.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "runtime/text/jinja/text_parts.h"
+#include "runtime/text/text_find.h"
 #include "runtime/text/unicode_case.h"
 #include "runtime/text/unicode_text.h"
 
 namespace ferry::jinja {
 namespace {
-
-/// Of the last character.
-std::size_t last_character_bytes(std::string_view text) {
-  std::size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
-  return text.size() - begin;
-}
 
 bool is_line_end(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
@@ -42,14 +37,19 @@ std::size_t word_end(std::string_view text) {
   return text.size() - rest.size();
 }
 
+/// Takes one more part in, and sees now and then whether all of them may be held as values.
+void add_part(std::string_view part, std::vector<std::string_view>& parts, Heap& heap) {
+  constexpr std::size_t kPartsPerLook = 4096;
+  parts.push_back(part);
+  if (parts.size() % kPartsPerLook == 0) heap.require(parts.size() * (sizeof(Value) + sizeof(Text)));
+}
+
 }  // namespace
 
 std::string_view strip_characters(std::string_view text, std::string_view characters, Ends ends) {
-  const auto is_one = [&](std::string_view character) {
-    for (std::string_view rest = characters; !rest.empty(); rest.remove_prefix(character_bytes(rest)))
-      if (rest.substr(0, character_bytes(rest)) == character) return true;
-    return false;
-  };
+  std::unordered_set<char32_t> members;
+  while (!characters.empty()) members.insert(take_character(characters));
+  const auto is_one = [&](std::string_view character) { return members.contains(take_character(character)); };
   while (ends != Ends::kRight && !text.empty() && is_one(text.substr(0, character_bytes(text))))
     text.remove_prefix(character_bytes(text));
   while (ends != Ends::kLeft && !text.empty() && is_one(text.substr(text.size() - last_character_bytes(text))))
@@ -59,13 +59,12 @@ std::string_view strip_characters(std::string_view text, std::string_view charac
 
 std::string replaced(std::string_view text, std::string_view before, std::string_view after, int64_t count, Heap& heap) {
   const std::size_t most = count < 0 ? SIZE_MAX : static_cast<std::size_t>(count);
-  heap.read(text.size());
   std::size_t num_found = 0;
   if (before.empty()) {
     num_found = std::min(most, static_cast<std::size_t>(num_code_points(text)) + 1);
   } else {
-    for (std::size_t at = text.find(before); at != std::string_view::npos && num_found < most;
-         at = text.find(before, at + before.size()))
+    for (std::size_t at = find_text(text, before); at != std::string_view::npos && num_found < most;
+         at = find_text(text, before, at + before.size()))
       ++num_found;
   }
   if (after.size() > 0 && num_found > static_cast<std::size_t>(heap.limits().held_bytes) / after.size())
@@ -74,7 +73,7 @@ std::string replaced(std::string_view text, std::string_view before, std::string
   std::string out;
   std::size_t at = 0;
   for (std::size_t i = 0; i < num_found; ++i) {
-    const std::size_t found = before.empty() ? at : text.find(before, at);
+    const std::size_t found = before.empty() ? at : find_text(text, before, at);
     out.append(text.substr(at, found - at)).append(after);
     at = found + before.size();
     if (!before.empty() || at >= text.size()) continue;
@@ -85,7 +84,7 @@ std::string replaced(std::string_view text, std::string_view before, std::string
   return out.append(text.substr(std::min(at, text.size())));
 }
 
-std::vector<std::string_view> lines_of(std::string_view text, bool keeps_ends) {
+std::vector<std::string_view> lines_of(std::string_view text, bool keeps_ends, Heap& heap) {
   std::vector<std::string_view> lines;
   std::size_t line_begin = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -95,19 +94,19 @@ std::vector<std::string_view> lines_of(std::string_view text, bool keeps_ends) {
     at = text.size() - rest.size();
     if (!is_line_end(c)) continue;
     if (c == '\r' && rest.starts_with('\n')) ++at;
-    lines.push_back(text.substr(line_begin, (keeps_ends ? at : end) - line_begin));
+    add_part(text.substr(line_begin, (keeps_ends ? at : end) - line_begin), lines, heap);
     line_begin = at;
   }
   if (line_begin < text.size()) lines.push_back(text.substr(line_begin));
   return lines;
 }
 
-std::vector<std::string_view> split_at_space(std::string_view text, int64_t most, Ends from) {
+std::vector<std::string_view> split_at_space(std::string_view text, int64_t most, Ends from, Heap& heap) {
   std::vector<std::string_view> parts;
   if (from == Ends::kRight) {
     for (text = strip_white_space_right(text); !text.empty(); text = strip_white_space_right(text)) {
       const std::size_t begin = std::ssize(parts) == most ? 0 : word_begin(text);
-      parts.push_back(text.substr(begin));
+      add_part(text.substr(begin), parts, heap);
       text = text.substr(0, begin);
     }
     std::reverse(parts.begin(), parts.end());
@@ -115,27 +114,29 @@ std::vector<std::string_view> split_at_space(std::string_view text, int64_t most
   }
   for (text = strip_white_space_left(text); !text.empty(); text = strip_white_space_left(text)) {
     const std::size_t end = std::ssize(parts) == most ? text.size() : word_end(text);
-    parts.push_back(text.substr(0, end));
+    add_part(text.substr(0, end), parts, heap);
     text.remove_prefix(end);
   }
   return parts;
 }
 
-std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t most, Ends from) {
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t most, Ends from, Heap& heap) {
   std::vector<std::string_view> parts;
   if (from == Ends::kRight) {
-    for (std::size_t at = text.rfind(separator); at != std::string_view::npos && std::ssize(parts) < most;
-         at = text.rfind(separator)) {
-      parts.push_back(text.substr(at + separator.size()));
-      text = text.substr(0, at);
+    heap.require(text.size() + separator.size());
+    const LastFinder finder(text, separator);
+    std::size_t end = text.size();
+    for (std::size_t at = finder.find(end); at != std::string_view::npos && std::ssize(parts) < most; at = finder.find(end)) {
+      add_part(text.substr(at + separator.size(), end - at - separator.size()), parts, heap);
+      end = at;
     }
-    parts.push_back(text);
+    parts.push_back(text.substr(0, end));
     std::reverse(parts.begin(), parts.end());
     return parts;
   }
-  for (std::size_t at = text.find(separator); at != std::string_view::npos && std::ssize(parts) < most;
-       at = text.find(separator)) {
-    parts.push_back(text.substr(0, at));
+  for (std::size_t at = find_text(text, separator); at != std::string_view::npos && std::ssize(parts) < most;
+       at = find_text(text, separator)) {
+    add_part(text.substr(0, at), parts, heap);
     text.remove_prefix(at + separator.size());
   }
   parts.push_back(text);

@@ -93,15 +93,17 @@ const Value* Dict::find(const Value& key, Heap& meter) const {
 }
 
 const Value* Namespace::find(std::string_view name) const {
+  LookUp look_up(heap, name);
   for (const auto& [key, value] : attributes)
-    if (key == name) return &value;
+    if (look_up.is_it(key)) return &value;
   return nullptr;
 }
 
 void Namespace::set(std::string_view name, Value value) {
   if (name.starts_with('_')) fail("a namespace cannot have the attribute '" + std::string(name) + "', which begins with _");
+  LookUp look_up(heap, name);
   for (auto& [key, held] : attributes) {
-    if (key != name) continue;
+    if (!look_up.is_it(key)) continue;
     held = std::move(value);
     return;
   }
@@ -252,6 +254,7 @@ std::vector<Value> items_of(const Value& value, Heap& heap) {
   }
   if (value.is<DictPtr>()) {
     heap.require(value.dict().entries.size() * sizeof(Value));
+    heap.work(std::ssize(value.dict().entries));
     for (const Dict::Entry& entry : value.dict().entries) items.push_back(entry.first);
     return items;
   }
@@ -259,6 +262,7 @@ std::vector<Value> items_of(const Value& value, Heap& heap) {
   const Sequence& sequence = value.sequence();
   if (sequence.form == Sequence::Form::kIterator && std::exchange(sequence.is_used_up, true)) return items;
   heap.require(sequence.items.size() * sizeof(Value));
+  heap.work(std::ssize(sequence.items));
   return sequence.items;
 }
 

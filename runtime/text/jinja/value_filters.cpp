@@ -27,7 +27,7 @@ Value absolute(Interpreter& /*interpreter*/, const Value& self, Arguments& argum
 
 Value attribute(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("attr", arguments, {"name"}, 1);
-  const Value name = interpreter.heap().text(bound.text(0, ""));
+  const Value name = interpreter.heap().text(std::string(bound.text(0, "")));
   if (self.is<DictPtr>() && find_method(self, name.text()) == nullptr)
     return Undefined{.of = "dict", .name = name.get<TextPtr>(), .is_message = false};
   return attribute_of(self, name.get<TextPtr>(), interpreter);
@@ -45,14 +45,13 @@ Value length(Interpreter& interpreter, const Value& self, Arguments& arguments) 
   return Value::integer(length_of(self, interpreter.heap()));
 }
 
-Value to_int(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value to_int(Interpreter& /*interpreter*/, const Value& self, Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   const Value otherwise = bound.value(0, Value::integer(0));
   if (self.is_undefined()) fail_undefined(self);
   if (const std::optional<Int> number = self.as_int()) return Value::integer(*number);
   std::optional<double> number;
   if (self.is_text()) {
-    interpreter.heap().read(self.text().size());
     const int64_t base = bound.integer(1, 10);
     if (base == 0 || (base >= 2 && base <= 36)) {
       if (const std::optional<Int> read = parse_int(self.text(), static_cast<int>(base))) return Value::integer(*read);
@@ -65,12 +64,11 @@ Value to_int(Interpreter& interpreter, const Value& self, Arguments& arguments) 
   return Value::integer(truncate_float(*number));
 }
 
-Value to_float(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value to_float(Interpreter& /*interpreter*/, const Value& self, Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return to_double(self);
   if (self.is_text()) {
-    interpreter.heap().read(self.text().size());
     if (const std::optional<double> number = parse_float(self.text())) return *number;
   }
   return bound.value(0, 0.0);
@@ -80,7 +78,7 @@ Value round(Interpreter& /*interpreter*/, const Value& self, Arguments& argument
   const Bound bound("round", arguments, {"precision", "method"});
   require_number(self, "round");
   const int64_t digits = bound.integer(0, 0);
-  const std::string method = bound.text(1, "common");
+  const std::string_view method = bound.text(1, "common");
   if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   if (method == "common") {
     if (self.is<double>()) return round_float(self.get<double>(), digits);
@@ -120,12 +118,12 @@ Value to_json(Interpreter& interpreter, const Value& self, Arguments& arguments)
 constexpr std::array<Native, 10> kValueFilters = {{
     {"abs", absolute},
     {"attr", attribute},
-    {"count", length},
-    {"d", default_value},
-    {"default", default_value},
+    {"count", length, Reads::kNothing},
+    {"d", default_value, Reads::kNothing},
+    {"default", default_value, Reads::kNothing},
     {"float", to_float},
     {"int", to_int},
-    {"length", length},
+    {"length", length, Reads::kNothing},
     {"round", round},
     {"tojson", to_json},
 }};

@@ -218,6 +218,69 @@ TEST(Jinja, HostileTemplatesEndWithALine) {
   }
 }
 
+/// An operation on a long text or list costs steps, whatever looks at it, so that none goes on for ever in a loop.
+TEST(Jinja, CountsWhatIsReadAndWritten) {
+  const std::string loop = "{% for i in range(20000) %}", end = "{% endfor %}";
+  const std::string text = "{% set s = 'ab ' * 100000 %}{% set d = {'k': s} %}";
+  const std::string list = "{% set l = [1] * 100000 %}";
+  std::string names;
+  for (int i = 0; i < 5000; ++i) names += "{% set v" + std::to_string(i) + " = 1 %}";
+  const std::string counted[] = {
+      text + loop + "{% set x = s.startswith(s) %}" + end,
+      text + loop + "{% set x = 'x'.startswith(s) %}" + end,
+      text + loop + "{% set x = 'x'.find(s) %}" + end,
+      text + loop + "{% set x = 'x'.strip(s) %}" + end,
+      text + loop + "{% set x = 'x' | trim(s) %}" + end,
+      text + loop + "{% set x = 'x'.removesuffix(s) %}" + end,
+      text + loop + "{% set x = 'x'.split(s) %}" + end,
+      text + loop + "{% set x = s in 'x' %}" + end,
+      text + loop + "{% set x = s | int %}" + end,
+      text + loop + "{% set x = d.get(s) %}" + end,
+      text + "{% set t = ('x',) * 5000 + (s,) * 5000 %}" + loop + "{% set x = s.endswith(t) %}" + end,
+      list + loop + "{% set x = l | first %}" + end,
+      list + loop + "{% set x = l | last %}" + end,
+      list + loop + "{% set x = (l | unique | list) %}" + end,
+      "{% set l = range(5000) | list %}" + loop + "{% set x = '{}'.format(*l) %}" + end,
+      names + loop + loop + "{% set x = v4999 %}{% set x = v4999 %}{% set x = v4999 %}" + end + end,
+      "{{ ([1] * 9000) | tojson(separators=('b' * 9000, ':')) }}",
+      loop + "{{ '%.1000f' % 0.1 }}{{ '{:.1000f}'.format(0.1) }}" + end,
+  };
+  Limits limits;
+  limits.steps = 1'500'000;
+  for (const std::string& each : counted) {
+    const std::string error = error_of(each, ordered_json::object(), {.limits = limits});
+    EXPECT_NE(error.find("steps"), std::string::npos) << each.substr(0, 200) << "\n" << error;
+  }
+}
+
+/// Texts that are nearly found at every place, which a search place by place would take minutes for.
+TEST(Jinja, SearchesLongTextsForLongOnes) {
+  const std::string texts = "{% set s = 'a' * 3000000 %}{% set t = 'a' * 1500000 ~ 'b' %}{% set u = 'b' ~ 'a' * 1500000 %}";
+  const std::pair<const char*, const char*> searches[] = {
+      {"{{ s.find(t) }}", "-1"},
+      {"{{ s.rfind(u) }}", "-1"},
+      {"{{ (s ~ t).find(t) }}", "3000000"},
+      {"{{ (u ~ s).rfind(u) }}", "0"},
+      {"{{ t in s }}", "False"},
+      {"{{ s.count(t) }}", "0"},
+      {"{{ s.split(t) | length }}", "1"},
+      {"{{ s.rsplit(u) | length }}", "1"},
+      {"{{ (u ~ s ~ u ~ s).rsplit(u, 1)[1] | length }}", "3000000"},
+      {"{{ s.replace(t, 'x') | length }}", "3000000"},
+      {"{{ s | replace(t, 'x') | length }}", "3000000"},
+      {"{{ s.partition(t)[0] | length }}", "3000000"},
+      {"{{ s.rpartition(u)[2] | length }}", "3000000"},
+  };
+  for (const auto& [search, expected] : searches) EXPECT_EQ(render(texts + search), expected) << search;
+}
+
+TEST(Jinja, StripsAndSlicesCharactersOfSeveralBytes) {
+  EXPECT_EQ(render("{{ '\u00e9x\u6c34'.strip('\u6c34\u00e9') }}"), "x");
+  EXPECT_EQ(render("{{ 'a\u00e9b\u6c34c'[::-2] }}|{{ 'a\u00e9b\u6c34c'[1::2] }}|{{ 'a\u00e9b\u6c34c'[3:0:-1] }}"),
+            "cba|\u00e9\u6c34|\u6c34b\u00e9");
+  EXPECT_EQ(render("{{ 'a\u00e9b\u00e9c'.rsplit('\u00e9', 1) | join('-') }}"), "a\u00e9b-c");
+}
+
 /// What refers to each other in long chains, or in circles, is freed without as much stack.
 TEST(Jinja, LongChainsAreFreed) {
   const std::string loop = "{% for i in range(" + std::to_string(test::draws(50'000, 20'000)) + ") %}";
