@@ -39,6 +39,7 @@ HttpResponse count_tokens(const HttpRequest& request, const ApiContext& context)
     check_model(fields, context.settings);
     const ChatPrompt prompt = parse_message_prompt(fields, context.settings);
     const auto check_in = [&] {
+      if (request.check_in) request.check_in();
       if (const auto failure = context.engine.failure()) throw *failure;
     };
     const PromptTask task{
@@ -57,7 +58,7 @@ void add_message_routes(HttpRouter& router, ApiContext& context) {
     add_call_route(router, prefix + "/messages", context, read_message_task, message_errors());
     const auto count = [&context](const HttpRequest& request) { return count_tokens(request, context); };
     router.add("POST", prefix + "/messages/count_tokens",
-               {.handler = {}, .blocking = count, .reword = message_errors().reword});
+               {.handler = {}, .blocking = count, .reword = message_errors().reword, .watches_client = true});
   }
 }
 

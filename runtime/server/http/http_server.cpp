@@ -11,6 +11,7 @@
 #include <exception>
 #include <future>
 #include <list>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -99,6 +100,7 @@ class HttpServer::Impl {
       has_stopped_accepting.set_value();
     });
     has_stopped_accepting.get_future().wait();  // from here on nothing more reaches the handlers
+    give_up_at_ = std::chrono::steady_clock::now() + stop_time_;
     handlers_.join();
     net::steady_timer grace(io_);
     net::post(io_, [&] {
@@ -131,9 +133,18 @@ class HttpServer::Impl {
     const bool has_place = num_blocking_.fetch_add(1) < kMaxBlocking;
     Place place(&num_blocking_);
     if (!has_place) return reply.send(http_error(503, "too many requests wait; try again"));
+    const auto is_gone = std::make_shared<std::atomic<bool>>(false);
+    if (route.watches_client) reply.set_on_closed([is_gone](HttpEnd end) { *is_gone = end != HttpEnd::kAnswered; });
+    request.check_in = [this, is_gone] { check_in(*is_gone); };
     net::post(handlers_, [&route, request = std::move(request), reply = std::move(reply), place = std::move(place)]() mutable {
       run_blocking(route.blocking, request, std::move(reply), std::move(place));
     });
+  }
+
+  /// Throws Error if a handler that blocks works for nobody any more.
+  void check_in(bool is_gone) const {
+    if (is_gone) throw Error(ErrorCode::kCancelled, "the client has gone");
+    if (std::chrono::steady_clock::now() >= give_up_at_.load()) throw Error(ErrorCode::kUnavailable, "the server stops");
   }
 
   /// Connections end by themselves once their answers are out. Those that have none by the deadline are closed, and those whose
@@ -160,6 +171,7 @@ class HttpServer::Impl {
   std::list<HttpListener> listeners_;  // one for each address of the host
   std::string address_;
   std::atomic<int> num_blocking_{0};
+  std::atomic<std::chrono::steady_clock::time_point> give_up_at_{std::chrono::steady_clock::time_point::max()};
   net::thread_pool handlers_;
   std::thread thread_;
 };

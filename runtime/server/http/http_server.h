@@ -29,7 +29,8 @@ class HttpServer {
   /// be used, Error{kFailedPrecondition} if it cannot be listened on.
   HttpServer(const HttpServerOptions& options, const Access& access, HttpRouter router);
   /// Stops: takes no more requests, and closes when open calls are answered and streams are finished, or
-  /// HttpServerOptions::stop_s have passed. Handlers that block are waited for.
+  /// HttpServerOptions::stop_s have passed. Handlers that block are waited for: HttpRequest::check_in tells
+  /// them when that is over.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

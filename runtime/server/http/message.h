@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ struct HttpRequest {
   std::string local_address;  // of this end of the connection, without port
   bool has_body = false;      // announced, if only with 0 bytes to come
   std::optional<int> caller;  // which key came (ApiKeys::find)
+  /// For a handler that blocks to call now and then: throws Error once the server has waited for it long enough to stop, or the
+  /// client has gone (HttpRoute::watches_client). Empty for other handlers.
+  std::function<void()> check_in = {};
 
   /// The first header of this lower-case name.
   std::optional<std::string_view> header(std::string_view name) const;

@@ -30,6 +30,7 @@ struct HttpRoute {
   BlockingHttpHandler blocking;
   HttpGuard guard = HttpGuard::kGuarded;
   HttpRewording reword = nullptr;  // null: it stays as it is
+  bool watches_client = false;     // a blocking handler's HttpRequest::check_in tells it also that the client has gone
   std::string path;                // HttpRouter sets it: where it was added
 };
 

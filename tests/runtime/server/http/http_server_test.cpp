@@ -55,7 +55,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   /// Serves /health, POST /echo (the body comes back), POST /who (which key came), POST /wait (until barrier_ opens), POST
-  /// /fail, POST /drop, and POST /throw (which throws on the I/O thread).
+  /// /busy (until nobody wants the answer), POST /fail, POST /drop, and POST /throw (which throws on the I/O thread).
   void serve(const Access& access = {}) {
     access_ = access;
     HttpRouter router;
@@ -68,6 +68,16 @@ class HttpServerTest : public ::testing::Test {
       barrier_.wait();
       return HttpResponse{.status = 200, .body = "waited"};
     });
+    const auto busy = [this](const HttpRequest& request) -> HttpResponse {
+      ++num_busy_;
+      try {
+        while (true) request.check_in();
+      } catch (const Error&) {
+        --num_busy_;
+        throw;
+      }
+    };
+    router.add("POST", "/busy", {.handler = {}, .blocking = busy, .watches_client = true});
     add("/who", [](const HttpRequest& request) {
       return HttpResponse{.status = 200, .body = request.caller ? std::to_string(*request.caller) : "nobody"};
     });
@@ -89,6 +99,7 @@ class HttpServerTest : public ::testing::Test {
   HttpServerOptions options_;
   Access access_;
   Barrier barrier_;
+  std::atomic<int> num_busy_ = 0;
   std::atomic<bool> is_serving_ = true;
   std::atomic<bool> is_degraded_ = false;
   std::optional<HttpServer> server_;
@@ -356,6 +367,25 @@ TEST_F(HttpServerTest, BlockedHandlersHoldUpNeitherHealthNorTheEnd) {
   EXPECT_EQ(num_waited, 64);
   EXPECT_EQ(num_refused, 16);
   stopper.join();
+}
+
+TEST_F(HttpServerTest, AHandlerThatBlocksHearsThatItsClientHasGone) {
+  serve();
+  RawClient one = client();
+  one.send("POST /busy HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  eventually([&] { return num_busy_ == 1; }, "the handler");
+  one.leave();
+  eventually([&] { return num_busy_ == 0; }, "the handler's end");
+}
+
+TEST_F(HttpServerTest, AHandlerThatBlocksHearsThatTheServerStops) {
+  options_.stop_s = 0.01;
+  serve();
+  RawClient one = client();
+  one.send("POST /busy HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  eventually([&] { return num_busy_ == 1; }, "the handler");
+  server_.reset();
+  EXPECT_EQ(num_busy_, 0);
 }
 
 TEST_F(HttpServerTest, EndsThoughAClientTakesNoAnswer) {
