@@ -242,7 +242,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   Coordinator coordinator(engine);
   keep_steps(coordinator, options.serve.archive, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans());
+  CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans(), options.serve.prefix_cache_scope);
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(scaled_timeout(kServersStart),

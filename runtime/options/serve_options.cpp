@@ -4,6 +4,7 @@
 
 #include "runtime/options/engine_options.h"
 #include "runtime/options/option_checks.h"
+#include "runtime/options/option_kinds.h"
 #include "runtime/options/port_span.h"
 
 namespace ferry {
@@ -44,6 +45,12 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
   add_api_options(app, options.api);
   add_access_options(app, options.access);
+  add_choice<PrefixCacheScope>(
+      app, "--prefix-cache-scope", {{"shared", PrefixCacheScope::kShared}, {"key", PrefixCacheScope::kKey}},
+      [&options](PrefixCacheScope scope) { options.prefix_cache_scope = scope; },
+      "who finds the cached beginning of a prompt: shared (every caller, so a prompt's time tells one caller what others have "
+      "asked) or key (those with the API key that it came with); default shared")
+      ->group("Who may use the ports");
   add_server_limits(app, options.limits);
 }
 
@@ -52,6 +59,9 @@ std::string check_together(const ServeOptions& options, const EngineOptions& eng
     return "--http off with --coordinators; allowed: HOST:PORT";
   if (std::string complaint = check_together(options.archive, engine); !complaint.empty()) return complaint;
   if (std::string complaint = check_listeners(options, engine); !complaint.empty()) return complaint;
+  const bool has_key = !options.access.api_key_file.empty() || options.access.api_key.has_value();
+  if (options.prefix_cache_scope == PrefixCacheScope::kKey && !has_key)
+    return "--prefix-cache-scope: key, but callers need no key; allowed: key with --api-key-file or FERRY_API_KEY, or shared";
   return check_together(options.access);
 }
 

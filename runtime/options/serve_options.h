@@ -4,6 +4,7 @@
 
 #include "runtime/options/access_options.h"
 #include "runtime/options/api_options.h"
+#include "runtime/options/prefix_cache_scope.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/options/step_archive_options.h"
 
@@ -19,6 +20,7 @@ struct ServeOptions {
   StepArchiveOptions archive;                   // captures stay below its folder; if given, also a lost rank's last steps
   double drain_timeout_s = 30;
   AccessOptions access;
+  PrefixCacheScope prefix_cache_scope = PrefixCacheScope::kShared;  // kKey: there is a key
   ApiOptions api;
   std::string otlp_endpoint;      // of a collector, http[s]://HOST[:PORT][/PATH]; empty: no spans are made
   std::string otlp_service_name;  // that spans carry

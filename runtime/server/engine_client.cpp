@@ -15,11 +15,12 @@ constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up t
 }  // namespace
 
 CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                                     RequestSpans* spans)
+                                     RequestSpans* spans, PrefixCacheScope prefix_cache_scope)
     : coordinator_(coordinator),
       tokenizer_(tokenizer),
       chat_template_(chat_template),
       spans_(spans),
+      prefix_cache_scope_(prefix_cache_scope),
       grammars_(std::make_unique<GrammarEngine>(tokenizer, coordinator.model_info().generation.stop_token_ids)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
@@ -49,6 +50,8 @@ std::vector<TokenId> CoordinatorClient::encode_chat(const ChatInput& chat, const
 const MediaIntake& CoordinatorClient::media() const { return coordinator_.require_media(); }
 
 RequestNumber CoordinatorClient::submit(Request request, EventSink sink) {
+  // The account of a request is "key N" if callers need keys, so no two keys can make the same salt.
+  if (prefix_cache_scope_ == PrefixCacheScope::kKey) request.cache_salt = request.account + "/" + request.cache_salt;
   return coordinator_.submit(std::move(request), std::move(sink));
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/coordinator.h"
 #include "runtime/media_intake.h"
 #include "runtime/model_info.h"
+#include "runtime/options/prefix_cache_scope.h"
 #include "runtime/text/tokenizer.h"
 
 namespace ferry {
@@ -62,7 +63,7 @@ class EngineClient {
 class CoordinatorClient : public EngineClient {
  public:
   CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                    RequestSpans* spans = nullptr);
+                    RequestSpans* spans = nullptr, PrefixCacheScope prefix_cache_scope = PrefixCacheScope::kShared);
   ~CoordinatorClient() override;
 
   PromptBounds prompt_bounds() const override;
@@ -89,6 +90,7 @@ class CoordinatorClient : public EngineClient {
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
   RequestSpans* const spans_;
+  const PrefixCacheScope prefix_cache_scope_;
   const std::unique_ptr<GrammarEngine> grammars_;
 };
 

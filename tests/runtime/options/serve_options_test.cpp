@@ -223,6 +223,17 @@ TEST(Options, AccessOfServe) {
   refuse(line("serve", {"--tls-client-ca", "c"}), {"--tls-client-ca", "--tls-cert"});
 }
 
+TEST(Options, ThePrefixCacheIsSharedByAllKeysOrBelongsToOne) {
+  EXPECT_EQ(accept(line("serve", {})).serve.prefix_cache_scope, PrefixCacheScope::kShared);
+  const auto scope_of = [](const char* scope) {
+    return accept(line("serve", {"--api-key-file", "k", "--prefix-cache-scope", scope})).serve.prefix_cache_scope;
+  };
+  EXPECT_EQ(scope_of("shared"), PrefixCacheScope::kShared);
+  EXPECT_EQ(scope_of("key"), PrefixCacheScope::kKey);
+  refuse(line("serve", {"--prefix-cache-scope", "user"}), {"--prefix-cache-scope", "'user'", "shared", "key"});
+  refuse(line("serve", {"--prefix-cache-scope", "key"}), {"--prefix-cache-scope", "--api-key-file", "shared"});
+}
+
 TEST(Options, OneKeyMayComeFromTheEnvironment) {
   ASSERT_EQ(setenv("FERRY_API_KEY", "a-secret-key", 1), 0);
   EXPECT_EQ(accept(line("serve", {})).serve.access.api_key, "a-secret-key");
