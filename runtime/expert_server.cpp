@@ -1,6 +1,7 @@
 #include "runtime/expert_server.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,13 @@ auto blame(const Link& source, Read&& read) {
   } catch (const Error& error) {
     throw Error(error.code(), "rank " + std::to_string(source.peer().value) + ": " + error.what());
   }
+}
+
+/// Sets the first value of a reply that has rows to NaN, as --fault asks for it.
+void spoil(std::span<std::byte> reply) {
+  const MatrixView rows = lay_out_reply(read_header_of_any_epoch(reply), reply);
+  if (rows.rows == 0) return;
+  visit_dtype(rows.dtype, [&]<class T>() { rows.row<T>(0)[0] = from_float<T>(std::numeric_limits<float>::quiet_NaN()); });
 }
 
 }  // namespace
@@ -341,6 +349,7 @@ void ExpertServer::answer(Session& session) {
     const Deadline start = std::chrono::steady_clock::now();
     message = blame(session.source, [&] { return session.holder.answer(request, session.room()); });
     add_compute_time(session.room(), faults_->end_work(std::chrono::steady_clock::now() - start));
+    if (faults_->spoils_replies()) spoil(session.room());
   }
   session.message.reset();
   reply(session, message);
@@ -383,7 +392,10 @@ void ExpertServer::answer_together(std::span<Session* const> sessions) {
     const Deadline start = std::chrono::steady_clock::now();
     messages = merged_->write(parts);
     const std::chrono::nanoseconds more = faults_->end_work(std::chrono::steady_clock::now() - start);
-    for (Session* const session : readable) add_compute_time(session->room(), more);
+    for (Session* const session : readable) {
+      add_compute_time(session->room(), more);
+      if (faults_->spoils_replies()) spoil(session->room());
+    }
   }
   for (std::size_t i = 0; i < readable.size(); ++i) guard(*readable[i], [&] { reply(*readable[i], messages[i]); });
 }

@@ -46,6 +46,7 @@ struct Exchange {
   int cover = -1;            // the wave that asks others for the same rows, if one does
   bool is_alone = false;     // it is late, and no other healthy worker holds all that it was asked for
   bool is_given_up = false;  // nor can it be computed here
+  bool is_finite = true;     // false: values of its reply are not, as was seen before a device got them
 };
 
 /// Requests that went out together: the first of a dispatch, or those that stand in for an exchange of one before.

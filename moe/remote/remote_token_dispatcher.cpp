@@ -9,7 +9,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/memory_use.h"
 
-// What goes out, and what is made of what comes back; remote_waiting.cpp has the time in between.
+// This file sends requests and adds up replies. remote_waiting.cpp has the time in between, and remote_verdict.cpp handles
+// replies that are not finite.
 
 namespace ferry {
 namespace {
@@ -179,7 +180,7 @@ void RemoteTokenDispatcher::choose_owners(int64_t layer, std::span<const int32_t
 
 void RemoteTokenDispatcher::plan_wave(Flight& flight, Wave& wave, std::span<const int32_t> topk_idx, uint8_t attempt) {
   const Span span(Zone::kInitRouting, flight.args.tokens.x.rows);
-  choose_owners(flight.args.layer, topk_idx, seats_.healthy());
+  choose_owners(flight.args.layer, topk_idx, seats_.healthy() & ~accused_);
   plan_dispatch(topk_idx, flight.args.top_k, owners_, num_local_, wave.plan);
   lay_out(flight, wave, attempt);
   if (options_.combine == CombineMode::kFast) add_weights(flight, wave);
@@ -337,12 +338,17 @@ void RemoteTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
   Flight& flight = flights_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(flight.is_open);
   await_all(flight);
+  add_up(flight, out);
+  if (!is_sum_finite(flight, out) && replace_bad_rows(flight)) add_up(flight, out);
+  close(flight);
+}
+
+void RemoteTokenDispatcher::add_up(Flight& flight, MatrixView out) {
   if (options_.combine == CombineMode::kExact) {
     add_experts(flight, out);
   } else {
     add_workers(flight, out);
   }
-  close(flight);
 }
 
 /// Sums a token's rows in slot order.

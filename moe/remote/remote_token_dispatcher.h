@@ -40,6 +40,7 @@ struct AnswerCount {
 ///
 ///   its link ends, or it is silent for the timeout   masked: its rows go to other holders, or are computed here
 ///   it is later than it ever is, by far              suspect: the same rows go to others too, and the first answer counts
+///   finite rows come back as values that are not     the same rows go to others; if theirs are finite, it is masked
 ///
 /// Which of them answers changes no bit (of CombineMode::kExact), since a row depends on its expert and its token alone.
 class RemoteTokenDispatcher final : public TokenDispatcher {
@@ -80,6 +81,8 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
 
   void begin_step(int64_t step) override;
   DispatchHandle dispatch(const DispatchArgs& args) override;
+  /// The dispatch's tokens, which `out` does not overlap, stay untouched until this returns. Throws Error{kInternal} that names
+  /// the rank if a reply holds values that are not finite and nobody else can compute its rows.
   void combine(DispatchHandle handle, MatrixView out) override;
   bool sends_rows() const override { return true; }
   void keep_alive() override;
@@ -137,7 +140,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   Deadline next_deadline(const Flight& flight) const;
   std::chrono::nanoseconds patience_with(const Exchange& exchange) const;
   void finish(Exchange& exchange, uint64_t begun);
-  static void take_rows(Exchange& exchange);
+  void take_rows(Exchange& exchange);
   void check_silence(Flight& flight, uint64_t begun);
   bool others_hold(const Exchange& exchange) const;
   void lose(int32_t worker, const Error& error);
@@ -150,8 +153,17 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void check_late();
   bool lose_late();
 
+  // Replies that are not finite (remote_verdict.cpp).
+  bool is_sum_finite(const Flight& flight, ConstMatrixView sum) const;
+  bool replace_bad_rows(Flight& flight);
+  void ask_others(Flight& flight, Wave& wave, Exchange& exchange);
+  bool has_bad_rows(const Flight& flight, const Wave& wave, const Exchange& exchange);
+  bool is_confirmed(const Flight& flight, const Exchange& exchange);
+  Error bad_reply(const Exchange& exchange) const;
+
   // Computing and adding up.
   void compute_here(Flight& flight, Wave& wave);
+  void add_up(Flight& flight, MatrixView out);
   void add_experts(Flight& flight, MatrixView out);
   void add_workers(Flight& flight, MatrixView out);
   void send_control(WireKind kind);
@@ -176,6 +188,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   std::vector<std::unique_ptr<Late>> late_;
   HostRows tokens_, scales_;                 // of the dispatch under way
   int64_t workers_per_token_ = 0;            // that can have experts of one token
+  uint64_t accused_ = 0;                     // workers that get no rows until it is known whether their replies are right
   std::vector<int32_t> expert_rows_;         // [num_experts] of the wave that is planned
   std::vector<ExpertOwner> owners_;          // likewise
   std::vector<int32_t> num_local_;           // [num_workers + 1] of the layer

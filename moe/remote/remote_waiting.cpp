@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "moe/remote/finite_rows.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
@@ -93,8 +94,9 @@ Deadline RemoteTokenDispatcher::next_deadline(const Flight& flight) const {
 /// Gives the backend what a worker answered.
 void RemoteTokenDispatcher::take_rows(Exchange& exchange) {
   Mirror<std::byte>& replies = exchange.buffers->replies;
-  replies.send(exchange.reply.data() - replies.host(), std::ssize(exchange.reply));
   exchange.rows = lay_out_reply(exchange.header, exchange.reply);
+  if (!stream_.is_on_host()) exchange.is_finite = are_finite(exchange.rows, stream_.pool());
+  replies.send(exchange.reply.data() - replies.host(), std::ssize(exchange.reply));
   const Address<std::byte> first = replies.device() + (exchange.rows.data - replies.host());
   exchange.rows.data = first.raw();
   exchange.rows.space = first.space();

@@ -89,6 +89,11 @@ std::chrono::nanoseconds FaultInjector::end_work(std::chrono::nanoseconds time) 
   return more;
 }
 
+bool FaultInjector::spoils_replies() {
+  const std::scoped_lock lock(mutex_);
+  return spoils_replies_;
+}
+
 std::vector<Rank> FaultInjector::take_cuts() {
   const std::scoped_lock lock(mutex_);
   return std::exchange(cuts_, {});
@@ -119,6 +124,12 @@ void FaultInjector::happen(const PlannedFault& fault) {
     case Kind::kDelay: {
       const std::scoped_lock lock(mutex_);
       delay_ = fault.duration;
+      break;
+    }
+    case Kind::kNan: {
+      std::fprintf(stderr, "ferry: --fault lets rank %d reply with NaN\n", fault.rank.value);
+      const std::scoped_lock lock(mutex_);
+      spoils_replies_ = true;
       break;
     }
   }

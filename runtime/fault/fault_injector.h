@@ -23,6 +23,8 @@ class FaultInjector {
   void begin_step(int64_t step);
   /// This rank has worked on rows for `time`: a slow one takes longer. Returns by how much.
   std::chrono::nanoseconds end_work(std::chrono::nanoseconds time);
+  /// Returns whether this rank's replies are to hold a value that is no number.
+  bool spoils_replies();
   /// Ranks whose link with the coordinator, which this one is, is to break now; each once.
   std::vector<Rank> take_cuts();
 
@@ -37,6 +39,7 @@ class FaultInjector {
   bool is_over_ = false;
   double factor_ = 1;
   std::chrono::nanoseconds delay_{0};
+  bool spoils_replies_ = false;
   std::vector<Rank> cuts_;
   std::thread thread_;  // of faults by time
 };

@@ -12,8 +12,8 @@ namespace {
 using Kind = PlannedFault::Kind;
 
 constexpr const char* kForms =
-    "kill:RANK@WHEN, stop:RANK@WHEN+SECONDSs, cut:0-RANK@WHEN, slow:RANKxFACTOR[@WHEN] or slow:RANK+SECONDSs[@WHEN], where "
-    "WHEN is step=N or SECONDSs";
+    "kill:RANK@WHEN, stop:RANK@WHEN+SECONDSs, cut:0-RANK@WHEN, slow:RANKxFACTOR[@WHEN], slow:RANK+SECONDSs[@WHEN] or "
+    "nan:RANK[@WHEN], where WHEN is step=N or SECONDSs";
 constexpr int32_t kMostRank = 1 << 16;
 constexpr double kMostSeconds = 1e6, kMostFactor = 1000;
 
@@ -93,12 +93,16 @@ PlannedFault parse_fault(std::string_view piece) {
     if (take_until(who, '-') != "0") refuse_piece(piece);
   } else if (name == "slow") {
     who = parse_slowness(who, piece, fault);
+  } else if (name == "nan") {
+    fault.kind = Kind::kNan;
   } else {
     refuse_piece(piece);
   }
   fault.rank = parse_rank(who, piece);
-  if (has_when || name != "slow") parse_when(when, piece, fault);
-  if (fault.kind == Kind::kCut && fault.rank == Rank{0}) refuse_piece(piece);
+  const bool may_begin_at_once = name == "slow" || name == "nan";
+  if (has_when || !may_begin_at_once) parse_when(when, piece, fault);
+  const bool is_workers = fault.kind == Kind::kCut || fault.kind == Kind::kNan;
+  if (is_workers && fault.rank == Rank{0}) refuse_piece(piece);
   return fault;
 }
 

@@ -15,13 +15,14 @@
 //   cut:0-RANK@WHEN             the link between the coordinator and it breaks
 //   slow:RANKxFACTOR[@WHEN]     it takes so many times as long for experts' rows, from then on
 //   slow:RANK+SECONDSs[@WHEN]   it takes so much longer for them, each time, whatever else the machine does
+//   nan:RANK[@WHEN]             each of its replies holds a value that is no number, from then on
 //
 // where WHEN is step=N, the coordinator's step as captures count it, or 3.5s after the rank has begun to work.
 
 namespace ferry {
 
 struct PlannedFault {
-  enum class Kind : uint8_t { kKill, kStop, kCut, kSlow, kDelay };
+  enum class Kind : uint8_t { kKill, kStop, kCut, kSlow, kDelay, kNan };
   Kind kind = Kind::kKill;
   Rank rank{0};                                   // whom it happens to; of a cut the worker
   std::optional<int64_t> step;                    // when: before this step

@@ -66,9 +66,10 @@ void add_faults(CLI::App& app, EngineOptions& o) {
       throw CLI::ValidationError(std::string("--fault: ") + error.what());
     }
   };
-  app.add_option_function<std::string>("--fault", parse,
-                                       "what is to go wrong, to see what becomes of it: kill:2@step=100, stop:1@3s+5s, "
-                                       "cut:0-2@step=7, slow:3x4, slow:3+0.02s; a comma between two; default: nothing");
+  app.add_option_function<std::string>(
+      "--fault", parse,
+      "what is to go wrong, to see what becomes of it: kill:2@step=100, stop:1@3s+5s, "
+      "cut:0-2@step=7, slow:3x4, slow:3+0.02s, nan:1@step=9; a comma between two; default: nothing");
 }
 
 /// Kernels of the CPU are none of a device's, nor are its caches of codes.

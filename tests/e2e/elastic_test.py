@@ -723,12 +723,22 @@ class FaultTest(unittest.TestCase):
             ("stop:1@step=5+0.5s", ["stops rank 1"]),
             ("cut:0-1@step=3", ["cuts the link with rank 1", "cut by --fault", "rank 1 leaves"]),
             ("slow:2x5", []),
+            ("nan:1@step=3", ["rank 1 reply with NaN", "rank 1 is masked: rank 1: its reply for layer 0 of step"]),
+            ("nan:1,nan:2", ["rank 1 is masked", "rank 2 is masked"]),
         ):
             with self.subTest(plan):
                 tokens, said = self.generate("--fault", plan, ranks=3)
                 self.assertEqual(tokens, expected)
                 for word in words:
                     self.assertIn(word, said)
+
+
+    def test_a_nan_over_a_group_ends_with_an_error_that_names_the_rank(self):
+        command = [str(ferry_job.ROOT / "launch/mpirun.sh"), "-np", "3", FERRY, "generate", "--model", "demo", "--prompt", "Once"]
+        done = subprocess.run([*command, "--transport", "mpi", "--fault", "nan:2"], capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("rank 2: its reply for layer 0", done.stderr)
+        self.assertNotIn("--check-weights", done.stderr)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ struct Shape {
   DType dtype = DType::kBF16;
   bool is_quantized = false;
   CombineMode combine = CombineMode::kExact;
-  bool is_apart = false;  // computed on devices that the host cannot touch
+  bool is_apart = false;    // computed on devices that the host cannot touch
+  int32_t nan_expert = -1;  // one of whose weights is not finite
 
   WeightType weights() const { return is_quantized ? WeightType{WeightFormat::kInt8, 0} : plain_weights(dtype); }
   DType row_dtype() const { return is_quantized ? DType::kI8 : dtype; }
@@ -73,11 +74,15 @@ inline ExpertBank make_bank(const Shape& shape, Matmul& matmul, const ExpertMap&
   };
   for (int64_t l = 0; l < shape.num_layers; ++l) {
     for (std::size_t e = 0; e < local.size(); ++e) {
-      const auto seed = static_cast<uint32_t>(l * 1000 + map.logical_of(local[e]).value);
-      bank.set(l, static_cast<int64_t>(e),
-               make_expert(
-                   pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed), WeightUse::kGated),
-                   pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500), WeightUse::kPlain)));
+      const int32_t expert = map.logical_of(local[e]).value;
+      const auto seed = static_cast<uint32_t>(l * 1000 + expert);
+      Matrix down = random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500);
+      if (expert == shape.nan_expert)
+        visit_dtype(shape.dtype, [&]<class T>() { down.view().template row<T>(1)[2] = from_float<T>(NAN); });
+      bank.set(
+          l, static_cast<int64_t>(e),
+          make_expert(pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed), WeightUse::kGated),
+                      pack(down, WeightUse::kPlain)));
     }
   }
   return bank;

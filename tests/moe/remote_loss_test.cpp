@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -13,11 +14,13 @@
 
 #include "comm/stream/stream_hub.h"
 #include "moe/local_token_dispatcher.h"
+#include "moe/remote/finite_rows.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
 #include "profiler/recorder.h"
 #include "tests/moe/moe_ranks.h"
 #include "tests/support/eventually.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/in_good_time.h"
 
 // Workers that die, hang or answer late while a layer is computed: the rows come from others, with the same bits. So they do
@@ -36,6 +39,8 @@ enum class Ill {
   kDiesBeforeAnswering,
   kDiesInTheAnswer,  // half of it is sent
   kAnswersWrongly,
+  kAnswersNan,       // from then on, in one value of the last row
+  kAnswersInfinity,  // likewise
   kIsLate,
 };
 
@@ -120,6 +125,8 @@ class WorkerThread {
         return link->fail("dies");
       }
       if (is_ill && ill_ == Ill::kAnswersWrongly) reply.data()[24] ^= std::byte{1};  // the step
+      if (number >= at_ && ill_ == Ill::kAnswersNan) spoil({reply.data(), reply.size()}, NAN);
+      if (number >= at_ && ill_ == Ill::kAnswersInfinity) spoil({reply.data(), reply.size()}, -INFINITY);
       if (is_ill && ill_ == Ill::kIsLate) hold_back();
       link->wait(*link->isend(answer, kReplyTag), test::in_good_time());
       ++num_answered_;
@@ -130,6 +137,12 @@ class WorkerThread {
     WireHeader header = read_header_of_any_epoch(answer);
     header.compute_ns = 100'000;
     write_header(header, answer);
+  }
+  /// Damages the last value of an answer that has any.
+  static void spoil(std::span<std::byte> answer, float value) {
+    const MatrixView rows = lay_out_reply(read_header_of_any_epoch(answer), answer);
+    if (rows.rows == 0) return;
+    visit_dtype(rows.dtype, [&]<class T>() { rows.row<T>(rows.rows - 1)[rows.cols - 1] = from_float<T>(value); });
   }
   void hold_back() {
     std::unique_lock lock(mutex_);
@@ -208,15 +221,16 @@ ExpertPlacement placed_twice(const Shape& shape) {
   return ExpertPlacement(1, worker_ranks(3), shape.num_experts, layers);
 }
 
-/// One coordinator, three workers of which the second falls ill. Placements of epochs behind the first one are `later`.
+/// One coordinator, three workers of which the second falls ill, or the third as well. Placements of epochs behind the first
+/// one are `later`.
 struct Job {
   Job(const Shape& job_shape, ExpertPlacement placement, Ill ill, int at, bool has_orphans, int64_t most_tokens = 9,
-      const std::vector<ExpertPlacement>& later = {})
+      const std::vector<ExpertPlacement>& later = {}, bool is_third_ill = false)
       : shape(job_shape), max_tokens(most_tokens), parts(2, shape), orphans(shape, parts, max_tokens * shape.top_k) {
     placements.emplace(placement.epoch(), std::move(placement));
     for (const ExpertPlacement& next : later) placements.emplace(next.epoch(), next);
     std::vector<Link*> pointers;
-    for (int32_t w = 0; w < 3; ++w) pointers.push_back(let_come(w, w == 1 ? ill : Ill::kNot, at));
+    for (int32_t w = 0; w < 3; ++w) pointers.push_back(let_come(w, w == 1 || (w == 2 && is_third_ill) ? ill : Ill::kNot, at));
     dispatcher.emplace(clock, placements.at(1), pointers, has_orphans ? &orphans : nullptr, parts.stream(),
                        RemoteTokenDispatcher::Options{.hidden_dim = shape.hidden_dim,
                                                       .max_tokens = max_tokens,
@@ -329,6 +343,125 @@ TEST(RemoteLoss, WhateverHappensToAWorkerItsRowsComeFromOthersWithTheSameBits) {
         EXPECT_EQ(job.orphans.num_rows == 0, is_twice) << "another holder is asked before this rank computes";
       }
     }
+  }
+}
+
+/// In each dtype of replies, and of tokens.
+TEST(RemoteLoss, AWorkerWhoseRepliesAreNotFiniteIsMaskedAndItsRowsComeFromOthersWithTheSameBits) {
+  struct Case {
+    DType dtype = DType::kBF16;
+    bool is_quantized = false;
+  };
+  for (const Ill ill : {Ill::kAnswersNan, Ill::kAnswersInfinity}) {
+    for (const Case& kind : {Case{DType::kF32}, Case{DType::kBF16}, Case{DType::kBF16, true}}) {
+      for (const bool is_twice : {false, true}) {
+        const Shape shape{.dtype = kind.dtype, .is_quantized = kind.is_quantized};
+        const Batch batch = make_batch(shape, 9, Skew::kUniform);
+        Job job(shape, is_twice ? placed_twice(shape) : placed_once(shape), ill, 5, /*has_orphans=*/true);
+        const std::string expected = job.expected(batch);
+        for (int64_t step = 0; step < 3; ++step)
+          EXPECT_TRUE(job.step(batch, step) == expected) << dtype_name(kind.dtype) << is_twice << " step " << step;
+        EXPECT_EQ(job.state(), WorkerState::kMasked);
+        ASSERT_EQ(job.changes.size(), 1U) << "nobody else is blamed";
+        EXPECT_EQ(job.changes[0].rank, Rank{2});
+        EXPECT_EQ(job.changes[0].reason,
+                  "rank 2: its reply for layer 0 of step 1 holds values that are not finite; allowed: finite values for "
+                  "finite rows");
+        EXPECT_EQ(job.orphans.num_rows == 0, is_twice) << "another holder is asked before this rank computes";
+      }
+    }
+  }
+}
+
+TEST(RemoteLoss, WhereBothHoldersAnswerWithNanThisRankComputesTheRowsAndMasksBoth) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  Job job(shape, placed_twice(shape), Ill::kAnswersNan, 5, /*has_orphans=*/true, 9, {}, /*is_third_ill=*/true);
+  const std::string expected = job.expected(batch);
+  for (int64_t step = 0; step < 3; ++step) EXPECT_TRUE(job.step(batch, step) == expected) << "step " << step;
+  EXPECT_EQ(job.dispatcher->workers()[1].state, WorkerState::kMasked);
+  EXPECT_EQ(job.dispatcher->workers()[2].state, WorkerState::kMasked);
+  EXPECT_EQ(job.dispatcher->workers()[0].state, WorkerState::kHealthy);
+}
+
+TEST(RemoteLoss, AFastCombineReplacesSumsThatAreNotFinite) {
+  for (const bool is_twice : {false, true}) {
+    const Shape shape{.dtype = DType::kF32, .combine = CombineMode::kFast};
+    const Batch batch = make_batch(shape, 9, Skew::kUniform);
+    Job job(shape, is_twice ? placed_twice(shape) : placed_once(shape), Ill::kAnswersNan, 5, /*has_orphans=*/true);
+    const std::string healthy = job.step(batch, 0);
+    for (int64_t step = 1; step < 3; ++step) test::expect_close(shape, job.step(batch, step), healthy, "step");
+    EXPECT_EQ(job.state(), WorkerState::kMasked);
+  }
+}
+
+TEST(RemoteLoss, ANanThatNobodyElseCanReplaceIsAnErrorThatNamesTheRank) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  Job job(shape, placed_once(shape), Ill::kAnswersNan, 0, /*has_orphans=*/false);
+  test::expect_error([&] { job.step(batch, 0); }, ErrorCode::kInternal,
+                     {"rank 2: its reply for layer 0 of step 0", "not finite", "nobody else can compute them"});
+}
+
+/// As of a picture, or a weight of this rank, that is not finite: whatever computes such a row gives such a row.
+TEST(RemoteLoss, NobodyIsBlamedForATokenThatIsNotFiniteItself) {
+  for (const bool is_quantized : {false, true}) {
+    const Shape shape{.is_quantized = is_quantized};
+    Batch batch = make_batch(shape, 9, Skew::kUniform);
+    batch.tokens.view().row<bfloat16>(4)[3] = from_float<bfloat16>(NAN);
+    if (is_quantized) batch.codes.scales[4] = NAN;
+    Job job(shape, placed_twice(shape), Ill::kNot, 0, /*has_orphans=*/true);
+    const std::string expected = job.expected(batch);
+    EXPECT_TRUE(job.step(batch, 0) == expected);
+    EXPECT_TRUE(job.changes.empty()) << job.changes.front().reason;
+    EXPECT_EQ(job.dispatcher->cover_count().by_workers, 0) << "nothing is computed twice for it";
+  }
+}
+
+/// Weights that are not finite are the checkpoint's fault: each holder computes the same.
+TEST(RemoteLoss, NobodyIsBlamedForAnExpertThatIsNotFinite) {
+  const Shape shape{.nan_expert = 3};
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  for (const bool is_twice : {false, true}) {
+    Job job(shape, is_twice ? placed_twice(shape) : placed_once(shape), Ill::kNot, 0, /*has_orphans=*/true);
+    const std::string expected = job.expected(batch);
+    for (int64_t step = 0; step < 2; ++step) EXPECT_TRUE(job.step(batch, step) == expected) << "step " << step;
+    EXPECT_TRUE(job.changes.empty()) << job.changes.front().reason;
+    EXPECT_EQ(job.dispatcher->workers().healthy(), 0b111U);
+  }
+}
+
+TEST(RemoteLoss, OnADeviceAReplyIsLookedAtBeforeItGoesThere) {
+  const Shape shape{.is_apart = true};
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  Job job(shape, placed_twice(shape), Ill::kAnswersNan, 1, /*has_orphans=*/true);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    job.dispatcher->begin_step(layer);
+    EXPECT_TRUE(run(*job.dispatcher, job.parts.stream(), batch, layer) == run_local(shape, batch, layer)) << layer;
+  }
+  EXPECT_EQ(job.state(), WorkerState::kMasked);
+}
+
+TEST(FiniteRows, EveryValueCounts) {
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Matrix rows = test::random_matrix(dtype, 700, 531, 1);  // more than one thread's share
+    visit_dtype(dtype, [&]<class T>() {
+      T& largest = rows.view().row<T>(5)[5];
+      largest = from_float<T>(-3.3895e38F);  // of bf16
+      EXPECT_TRUE(are_finite(rows.view(), pool)) << dtype_name(dtype);
+      for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+        for (const auto& [row, col] : {std::pair{0, 0}, {17, 530}, {400, 16}, {699, 530}}) {
+          T& value = rows.view().row<T>(row)[col];
+          const T before = std::exchange(value, from_float<T>(bad));
+          EXPECT_FALSE(are_finite(rows.view(), pool)) << dtype_name(dtype) << " row " << row << " column " << col;
+          EXPECT_FALSE(is_row_finite(rows.view(), row));
+          value = before;
+        }
+      }
+      EXPECT_TRUE(are_finite(rows.view(), pool));
+    });
+    EXPECT_TRUE(are_finite(rows.view().rows_from(0, 0), pool)) << "no rows";
   }
 }
 

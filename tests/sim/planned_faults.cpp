@@ -38,6 +38,8 @@ FaultSpec parse_fault_spec(const std::string& text) {
     begin = end + 1;
   }
   if (!others.empty() || spec.drop_rate == 0) spec.faults = parse_fault_plan(others);
+  if (std::ranges::any_of(spec.faults, [](const PlannedFault& fault) { return fault.kind == Kind::kNan; }))
+    throw_invalid("--fault: 'nan' is not simulated; allowed: kill, stop, slow, cut and drop");
   return spec;
 }
 
@@ -67,6 +69,7 @@ void PlannedFaults::happen(const PlannedFault& fault) {
     case Kind::kSlow: return network_.strike(FaultKind::kSlow, fault.rank, {}, fault.factor);
     case Kind::kDelay: return network_.delay_work(fault.rank, fault.duration);
     case Kind::kCut: return network_.cut_between(Rank{0}, fault.rank);
+    case Kind::kNan: return;  // parse_fault_spec() takes none
   }
 }
 

@@ -18,9 +18,9 @@ using std::chrono::seconds;
 using Kind = PlannedFault::Kind;
 
 TEST(FaultPlan, IsReadPieceByPiece) {
-  const std::vector<PlannedFault> plan =
-      parse_fault_plan("kill:2@step=100, stop:1@3s+5.5s,cut:0-3@step=0 ,slow:4x2.5,slow:5x3@1s,slow:6+0.02s@step=4");
-  ASSERT_EQ(plan.size(), 6U);
+  const std::vector<PlannedFault> plan = parse_fault_plan(
+      "kill:2@step=100, stop:1@3s+5.5s,cut:0-3@step=0 ,slow:4x2.5,slow:5x3@1s,slow:6+0.02s@step=4,nan:7,nan:8@step=3");
+  ASSERT_EQ(plan.size(), 8U);
   EXPECT_EQ(plan[0].kind, Kind::kKill);
   EXPECT_EQ(plan[0].rank, Rank{2});
   EXPECT_EQ(plan[0].step, 100);
@@ -38,6 +38,10 @@ TEST(FaultPlan, IsReadPieceByPiece) {
   EXPECT_EQ(plan[5].duration, milliseconds(20));
   EXPECT_EQ(plan[5].kind, Kind::kDelay);
   EXPECT_EQ(plan[5].step, 4);
+  EXPECT_EQ(plan[6].kind, Kind::kNan);
+  EXPECT_EQ(plan[6].rank, Rank{7});
+  EXPECT_FALSE(plan[6].step || plan[6].time) << "from the start";
+  EXPECT_EQ(plan[7].step, 3);
 }
 
 TEST(FaultPlan, RefusesWhatIsNoneAndNamesIt) {
@@ -69,6 +73,9 @@ TEST(FaultPlan, RefusesWhatIsNoneAndNamesIt) {
                            "slow:1+-2s",
                            "slow:1x2+2s",
                            "burn:1@1s",
+                           "nan:0",
+                           "nan:1@",
+                           "nan:1x2",
                            "kill:1@nans",
                            "kill:1@1s,",
                            "kill:1@1s,,kill:2@1s"}) {
@@ -107,6 +114,19 @@ TEST(FaultInjector, ASlowRankTakesLongerByWhatItWorkedOrByAsMuchEachTime) {
     EXPECT_EQ(by_time.end_work(worked), milliseconds(2));
     EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(2));
   }
+}
+
+TEST(FaultInjector, RepliesAreSpoiledOnTheRankThatIsNamedAndFromItsStepOn) {
+  const std::vector<PlannedFault> plan = parse_fault_plan("nan:2@step=6");
+  FaultInjector named(plan, Rank{2}), other(plan, Rank{1});
+  named.begin_step(5);
+  EXPECT_FALSE(named.spoils_replies());
+  for (const int64_t step : {6, 7}) {
+    named.begin_step(step);
+    EXPECT_TRUE(named.spoils_replies());
+  }
+  other.begin_step(7);
+  EXPECT_FALSE(other.spoils_replies());
 }
 
 TEST(FaultInjector, KillsTheRankThatIsNamedAndNoOther) {
