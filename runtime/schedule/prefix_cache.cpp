@@ -254,6 +254,12 @@ void PrefixCache::drop(int32_t snapshot) {
   free_snapshot(snapshot);
 }
 
+void PrefixCache::distrust(const Request& request) {
+  CachedPrefix prefix;
+  match(request, prefix);
+  if (!path_.empty()) forget(path_.front());
+}
+
 /// Leaves go first, and then what has become one.
 void PrefixCache::make_room(int64_t num_blocks) {
   if (pool_.num_free() >= num_blocks || pool_.num_idle() == 0) return;
@@ -392,19 +398,29 @@ void PrefixCache::evict(int32_t unit) {
   }
   const bool is_in_file = spill_blocks(unit);
   --at(unit).num_expecting;
+  leave_memory(unit);
+  if (!is_in_file) forget(unit);
+}
+
+/// Its blocks are the pool's again, or those of the sequences that hold them.
+void PrefixCache::leave_memory(int32_t unit) {
   pool_.let_go(blocks_of(unit));
   at(unit).has_blocks = false;
   if (at(unit).parent != kRoot) --at(at(unit).parent).num_children;
   --load_.num_units;
   ++load_.num_evicted_units;
-  if (!is_in_file) forget(unit);
 }
 
-/// With all that follow it, none of which is in memory.
+/// With all that follow it, in memory or in the file alone.
 void PrefixCache::forget(int32_t unit) {
   for (int32_t last = unit, parent = unit;; last = parent) {
     while (at(last).first_child != kNone) last = at(last).first_child;
     parent = at(last).parent;
+    if (const int32_t snapshot = at(last).snapshot; snapshot != kNone) {
+      free_snapshot(snapshot);
+      ++load_.num_evicted_snapshots;
+    }
+    if (at(last).has_blocks) leave_memory(last);
     for (const int32_t record : {at(last).blocks_record, at(last).state_record}) {
       if (record != kNone) file_->remove(record);
     }

@@ -63,6 +63,10 @@ class PrefixCache {
   void keep(int32_t snapshot, const CachedPrefix& prefix, int64_t num_tokens);
   void drop(int32_t snapshot);
 
+  /// The logits of a request are not finite, and what it began with or added may be why: forgets its first unit and all that
+  /// follow that, in memory and in the file. Sequences that hold their blocks keep them.
+  void distrust(const Request& request);
+
   /// Gives up units until `num_blocks` are free, as many as can be.
   void make_room(int64_t num_blocks);
 
@@ -144,6 +148,7 @@ class PrefixCache {
               std::span<const int32_t> blocks);
   void hold(int32_t unit, std::span<const int32_t> blocks);
   void evict(int32_t unit);
+  void leave_memory(int32_t unit);
   void forget(int32_t unit);
   void unlink(int32_t unit);
   void free_snapshot(int32_t snapshot);

@@ -46,6 +46,11 @@ SchedulerOptions validated(SchedulerOptions options) {
   return options;
 }
 
+/// Returns whether a sequence got no token because it forbids all of them. Otherwise its logits are not what they should be.
+bool is_own_fault(const Sequence& sequence) {
+  return sequence.sampled.failure && sequence.sampled.failure->code() == ErrorCode::kInvalidArgument;
+}
+
 bool holds(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
 /// The model has never seen these ids without a picture in their place, so its answer would mean nothing.
@@ -182,7 +187,7 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
   FERRY_CHECK(plan_is_open_ && plan.step_idx == plan_.step_idx)
       << "plan of step " << plan.step_idx << ", now at " << plan_.step_idx;
   plan_is_open_ = false;
-  feed_cache(plan);
+  feed_cache(plan, choices);
   std::size_t sample_idx = 0, first_token = 0;
   for (const StepEntry& entry : plan.entries) {
     Sequence& sequence = *entry.sequence;
@@ -638,16 +643,28 @@ void Scheduler::add_snapshots(const Sequence& sequence, const StepEntry& entry) 
   }
 }
 
-/// With what the plan's rows have computed.
-void Scheduler::feed_cache(const StepPlan& plan) {
+/// With what the plan's rows have computed, but for those of entries that failed.
+void Scheduler::feed_cache(const StepPlan& plan, const StepChoices& choices) {
   if (!prefix_cache_) return;
-  for (const StepEntry& entry : plan.entries) {
+  std::size_t sample_idx = 0, end = 0;
+  auto saved = plan.snapshots.begin();
+  for (std::size_t e = 0; e < plan.entries.size(); ++e) {
+    const StepEntry& entry = plan.entries[e];
     Sequence& sequence = *entry.sequence;
-    if (entry.is_decode) continue;
-    prefix_cache_->extend(sequence.request, sequence.cached, sequence.blocks, entry.first_token + entry.num_rows);
+    if (entry.samples) end += static_cast<std::size_t>(choices.num_tokens[sample_idx++]);
+    FERRY_CHECK_LE(end, choices.tokens.size());
+    const bool has_failed = entry.samples && end > 0 && choices.tokens[end - 1] == kNoToken;
+    if (has_failed && !entry.is_decode && !is_own_fault(sequence)) prefix_cache_->distrust(sequence.request);
+    if (!has_failed && !entry.is_decode)
+      prefix_cache_->extend(sequence.request, sequence.cached, sequence.blocks, entry.first_token + entry.num_rows);
+    for (; saved != plan.snapshots.end() && saved->entry == e; ++saved) {
+      if (has_failed) {
+        prefix_cache_->drop(saved->snapshot);
+      } else {
+        prefix_cache_->keep(saved->snapshot, sequence.cached, saved->num_tokens);
+      }
+    }
   }
-  for (const StateSnapshot& saved : plan.snapshots)
-    prefix_cache_->keep(saved.snapshot, plan.entries[saved.entry].sequence->cached, saved.num_tokens);
 }
 
 /// Until the sequence ends.

@@ -131,7 +131,8 @@ class Scheduler {
   /// be committed or abandoned by finish_all first.
   const StepPlan& plan(TimePoint now);
 
-  /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id
+  /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError, and nothing that this step
+  /// computed for it goes to the prefix cache. Ends sequences at a stop id
   /// or where their grammar lets nothing follow (kStop), or at max_tokens (kLength), which
   /// may be the prompt's end; what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
@@ -240,7 +241,7 @@ class Scheduler {
   void add_entry(Sequence& sequence, const Share& share);
   void add_snapshots(const Sequence& sequence, const StepEntry& entry);
   void note_beginning(Sequence& sequence);
-  void feed_cache(const StepPlan& plan);
+  void feed_cache(const StepPlan& plan, const StepChoices& choices);
   void append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now);
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
   FinishReason reason_to_end(const Sequence& sequence, int64_t num_behind) const;

@@ -114,6 +114,20 @@ TEST(PrefixCacheFile, WhatCannotBeReadIsForgotten) {
   EXPECT_EQ(f.run(1000, 11).num_tokens, 8) << "it was computed and written anew";
 }
 
+TEST(PrefixCacheFile, WhatIsDistrustedGoesFromTheFile) {
+  FileFixture f(100);
+  f.run(1000, 11);
+  f.run(2000, 11);
+  ASSERT_GT(f.cache.load().file_bytes, 0) << "the first prompt is in the file";
+  Request request;
+  for (int64_t i = 0; i < 11; ++i) request.prompt.push_back(static_cast<TokenId>(i == 0 ? 1000 : i));
+  f.cache.distrust(request);
+  f.cache.check();
+  EXPECT_EQ(f.cache.load().file_bytes, 0);
+  EXPECT_EQ(f.run(1000, 11).num_tokens, 0);
+  EXPECT_EQ(f.run(2000, 11).num_tokens, 8) << "others stay";
+}
+
 TEST(PrefixCacheFile, BehindAWriteThatFailedNothingIsWritten) {
   FileFixture f(100);
   f.run(1000, 11);

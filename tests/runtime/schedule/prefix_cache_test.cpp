@@ -266,6 +266,29 @@ TEST(PrefixCache, ASequenceWhoseUnitsWentGrowsNoFurther) {
   f.cache.check();
 }
 
+TEST(PrefixCache, WhatIsDistrustedGoesWithAllThatFollowsIt) {
+  Fixture f(64, 8);
+  f.run(request_of(prompt_of(33)));
+  f.run(request_of(prompt_of(33, 16, 1)));  // parts from it behind four units
+  f.run(request_of(prompt_of(33, 0, 2)));   // has nothing in common with them
+  std::vector<int32_t> blocks;
+  CachedPrefix reader = f.cache.find(request_of(prompt_of(33)), blocks);
+  ASSERT_EQ(reader.num_tokens, 32);
+  f.cache.distrust(request_of(prompt_of(33, 24, 3)));
+  f.cache.check();
+  EXPECT_EQ(f.cached(request_of(prompt_of(33))), 0);
+  EXPECT_EQ(f.cached(request_of(prompt_of(33, 16, 1))), 0) << "it may begin with what is wrong";
+  EXPECT_EQ(f.cached(request_of(prompt_of(33, 0, 2))), 32) << "it cannot";
+  f.cache.extend(request_of(prompt_of(33)), reader, blocks, 33);
+  EXPECT_EQ(f.cached(request_of(prompt_of(33))), 0) << "who began with it adds nothing";
+  f.cache.let_go_of_snapshot(reader);
+  f.pool.release(blocks);
+  f.cache.check();
+  f.cache.distrust(request_of(prompt_of(33, 0, 9)));  // nothing is known of it
+  EXPECT_EQ(f.run(request_of(prompt_of(33))).num_tokens, 0);
+  EXPECT_EQ(f.cached(request_of(prompt_of(33))), 32) << "computed anew it is of use again";
+}
+
 TEST(PrefixCache, PairsAreThoseOfTheirUnitsOwner) {
   Fixture f;
   const Request request = request_of(prompt_of(17));

@@ -388,6 +388,55 @@ TEST(Scheduler, NoTokenEndsTheSequenceWithAnError) {
   EXPECT_EQ(scheduler.load().num_used_blocks, 0);
 }
 
+SchedulerOptions options_with_cache() {
+  SchedulerOptions options = options_of();
+  options.token_budget = 400;
+  options.prefix_cache = {.is_on = true, .num_snapshots = 8, .snapshot_bytes = 1};
+  return options;
+}
+
+/// Tokens of the prompt that a request begins with, which is over after a step that chose `token`.
+int64_t num_cached_of(Scheduler& scheduler, int64_t num_prompt, TokenId token) {
+  scheduler.add(request_of("a", num_prompt, 1), at(0));
+  while (true) {
+    const StepPlan& plan = scheduler.plan(at(0));
+    const int64_t num_cached = plan.entries.front().sequence->num_cached;
+    const std::vector<TokenId> tokens(static_cast<std::size_t>(plan.num_samples), token);
+    scheduler.commit(plan, test::OneChoiceEach(tokens), at(0));
+    scheduler.check_cache();
+    if (!scheduler.take_finished().empty()) return num_cached;
+  }
+}
+
+TEST(Scheduler, WhatFailedLeavesNothingInThePrefixCache) {
+  Scheduler scheduler(options_with_cache());
+  EXPECT_EQ(num_cached_of(scheduler, 100, kNoToken), 0);
+  EXPECT_EQ(scheduler.load().prefix_cache.num_snapshots, 0);
+  EXPECT_EQ(num_cached_of(scheduler, 300, kNoToken), 0) << "of several steps";
+  EXPECT_EQ(scheduler.load().prefix_cache.num_snapshots, 0);
+  EXPECT_EQ(scheduler.load().prefix_cache.num_units, 0) << "the first steps had been taken in";
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 0);
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 256);
+}
+
+/// So no prompt fails twice for what is kept, however it came there.
+TEST(Scheduler, WhatARequestThatFailedBeganWithIsForgotten) {
+  Scheduler scheduler(options_with_cache());
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 0);
+  EXPECT_EQ(num_cached_of(scheduler, 300, kNoToken), 256);
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 0);
+}
+
+TEST(Scheduler, ARequestThatForbidsAllTokensCostsNobodyItsPrefix) {
+  Scheduler scheduler(options_with_cache());
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 0);
+  Sequence* const sequence = scheduler.add(request_of("b", 300, 1), at(0));
+  sequence->sampled.failure = Error(ErrorCode::kInvalidArgument, "no token is left to choose");
+  run_step(scheduler, at(0), kNoToken);
+  ASSERT_EQ(scheduler.take_finished().size(), 1U);
+  EXPECT_EQ(num_cached_of(scheduler, 300, 1), 256);
+}
+
 TEST(Scheduler, AbortFreesMemoryForTheSamePlan) {
   SchedulerOptions options = options_of();
   options.max_running = 1;
