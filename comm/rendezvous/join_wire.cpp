@@ -123,7 +123,10 @@ std::size_t hello_rest(std::span<const std::byte> head) {
 
 JoinHello decode_hello(std::span<const std::byte> bytes, const JoinNonce& challenge, const std::string& key) {
   FERRY_CHECK_EQ(bytes.size(), kHelloHeadBytes + hello_rest(bytes.first(kHelloHeadBytes)));
-  if (!is_signed(bytes, kHelloProofAt, key, challenge)) refuse_message("the key is not the one that is asked for here");
+  if (!is_signed(bytes, kHelloProofAt, key, challenge))
+    refuse_message(
+        "the key is not the one that is asked for here; allowed: the coordinator's --join-key, or if it has none, a process of "
+        "the same user on the same host");
   return {.version = value_at<uint32_t>(bytes, 4),
           .incarnation = value_at<uint64_t>(bytes, 8),
           .nonce = value_at<JoinNonce>(bytes, 16),

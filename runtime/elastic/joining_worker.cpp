@@ -54,13 +54,13 @@ class JoiningWorker {
  public:
   JoiningWorker(const EngineOptions& options, const JoinOptions& join)
       : options_(options), linger_(to_milliseconds(join.linger_s)) {
-    const std::string key = read_join_key(join.key_file);
+    const JoinKeySource keys{.key_file = join.key_file, .own_folder = join.own_key_folder};
     const std::vector<std::byte> introduction = encode_report(
         {.complaint = {}, .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))), .place = {}});
     for (const std::string& address : join.addresses) {
       if (std::ranges::count(join.addresses, address) > 1) throw_invalid("--join " + address + ": twice; allowed: once");
       Post& post = *posts_.emplace_back(std::make_unique<Post>());
-      post.joiner.emplace(address, key, introduction);
+      post.joiner.emplace(address, join_key_for(address, keys), introduction);
       post.joiner->call(to_milliseconds(join.join_timeout_s));
     }
   }

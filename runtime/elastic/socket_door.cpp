@@ -6,6 +6,19 @@
 #include "runtime/elastic/join_key.h"
 
 namespace ferry {
+namespace {
+
+/// Returns the key that workers must prove. Without one, any process that reaches the address could join.
+std::string key_of(const ElasticOptions& options) {
+  const std::string key = join_key_for(options.address, {.key_file = options.key_file, .own_folder = options.own_key_folder});
+  if (key.empty() && !options.own_key_folder.empty()) {
+    throw_invalid("workers would join on " + options.address +
+                  ", which other hosts can reach, without a key; allowed: --join-key FILE, or an address such as 127.0.0.1");
+  }
+  return key;
+}
+
+}  // namespace
 
 SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub& hub)
     : hub_(hub),
@@ -14,7 +27,7 @@ SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub
       seats_(std::move(rules.taken)) {
   try {
     rendezvous_.emplace(
-        options.address, read_join_key(options.key_file), [this](const Newcomer& newcomer) { return admit(newcomer); },
+        options.address, key_of(options), [this](const Newcomer& newcomer) { return admit(newcomer); },
         [this](const Rendezvous::Place& place, FileDescriptor socket) {
           const std::scoped_lock lock(mutex_);
           visits_.push_back({place.member, std::move(socket)});

@@ -9,8 +9,8 @@ namespace {
 
 void add_key_file(CLI::App& app, std::filesystem::path& file) {
   app.add_option("--join-key", file,
-                 "file with the key that workers and coordinator share, 16 bytes or more; default: none, which is allowed on "
-                 "loopback alone");
+                 "file with the key that workers and coordinator share, 16 bytes or more; default: on loopback one that the "
+                 "user's processes on this host make and find by themselves, elsewhere it is required");
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ namespace ferry {
 
 /// Where workers may join a job while it runs.
 struct ElasticOptions {
-  std::string address;             // HOST:PORT or unix:NAME; empty: nowhere
-  std::filesystem::path key_file;  // what workers must know, too; empty: nothing, which is allowed on loopback alone
+  std::string address;                   // HOST:PORT or unix:NAME; empty: nowhere
+  std::filesystem::path key_file;        // what workers must know, too; empty: on loopback the user's own key
+  std::filesystem::path own_key_folder;  // where that is (runtime_folder)
 };
 
 /// --elastic and --join-key.
@@ -26,10 +27,11 @@ std::optional<PortSpan> ports_of(const ElasticOptions& options, int coordinators
 
 /// `ferry worker`.
 struct JoinOptions {
-  std::vector<std::string> addresses;  // where coordinators listen: one or several, who share this worker
-  std::filesystem::path key_file;      // as of ElasticOptions
-  double join_timeout_s = 60;          // for the coordinator to be there
-  double linger_s = 0;                 // with the weights loaded, for another coordinator, when this one has gone
+  std::vector<std::string> addresses;    // where coordinators listen: one or several, who share this worker
+  std::filesystem::path key_file;        // as of ElasticOptions
+  std::filesystem::path own_key_folder;  // as of ElasticOptions
+  double join_timeout_s = 60;            // for the coordinator to be there
+  double linger_s = 0;                   // with the weights loaded, for another coordinator, when this one has gone
 };
 
 /// --join, --join-key, --join-timeout and --linger.

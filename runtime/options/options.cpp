@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/cache_folder.h"
+#include "runtime/base/runtime_folder.h"
 #include "runtime/base/timeout_factor.h"
 #include "runtime/options/option_checks.h"
 #include "runtime/options/refusals.h"
@@ -121,6 +122,7 @@ void read_environment(Options& o) {
     return value == nullptr ? std::string() : std::string(value);
   };
   o.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+  o.engine.elastic.own_key_folder = o.join.own_key_folder = runtime_folder(std::getenv("XDG_RUNTIME_DIR"));
   std::optional<std::string> key;
   if (const char* text = std::getenv("FERRY_API_KEY")) key = text;
   if (o.command == Command::kServe) o.serve.access.api_key = key;

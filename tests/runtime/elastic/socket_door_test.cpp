@@ -11,6 +11,7 @@
 #include "comm/rendezvous/join.h"
 #include "moe/placement/placement_types.h"
 #include "moe/wire.h"
+#include "runtime/elastic/join_key.h"
 #include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/in_good_time.h"
@@ -140,6 +141,26 @@ TEST(SocketDoor, OnlyWhoHasTheKeyIsLetIn) {
                      {"the key is not the one"});
   test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"the key is not the one"});
   EXPECT_EQ(come(door, "a key of some length").member, Rank{1}) << "and the others have taken no seat";
+}
+
+TEST(SocketDoor, OnThisHostOnlyTheUsersOwnProcessesAreLetInByDefault) {
+  for (const std::string& address : {local_door(), std::string("127.0.0.1:0")}) {
+    const test::TempFolder folder;
+    const std::filesystem::path own = folder.path() / "own";
+    StreamHub hub;
+    SocketDoor door({.address = address, .key_file = {}, .own_key_folder = own}, rules({true}), hub);
+    test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"the key is not the one"});
+    test::expect_error([&] { come(door, own_join_key(folder.path() / "somebody")); }, ErrorCode::kFailedPrecondition,
+                       {"the key is not the one", "the same user on the same host"});
+    EXPECT_EQ(come(door, join_key_for(door.address(), {.key_file = {}, .own_folder = own})).member, Rank{1});
+  }
+  StreamHub hub;
+  const test::TempFolder folder;
+  test::expect_error(
+      [&] {
+        SocketDoor({.address = "0.0.0.0:0", .key_file = {}, .own_key_folder = folder.path() / "own"}, rules({true}), hub);
+      },
+      ErrorCode::kInvalidArgument, {"--elastic: ", "0.0.0.0:0", "without a key", "--join-key FILE"});
 }
 
 TEST(SocketDoor, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
