@@ -146,6 +146,7 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
     if (launched_ != Rank{0}) exit_now(EXIT_FAILURE);
     throw;
   }
+  for (const HandshakeReport& report : reports) hosts_.push_back(host_of_place(report.place));
   const auto shares_cores = [&](const HandshakeReport& other) { return other.place == own.place; };
   const auto coordinators = std::span(reports).first(static_cast<std::size_t>(shape_.num_coordinators));
   cores_ = {.cores = available_cores(),
@@ -220,6 +221,11 @@ LinkHub* Cluster::hub() {
 }
 
 Link& Cluster::link(Rank peer) { return links_ ? links_->link(peer) : group_links_->link(peer); }
+
+WorkerHome Cluster::home(Rank peer) const {
+  const auto launched = static_cast<std::size_t>(shape_.launched(peer).value);
+  return {.host = launched < hosts_.size() ? hosts_[launched] : "", .address = links_ ? links_->address(peer) : ""};
+}
 
 std::unique_ptr<Door> Cluster::open_door(const ElasticOptions& options, DoorRules rules) {
   FERRY_CHECK(takes_workers_);

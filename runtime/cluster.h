@@ -13,6 +13,7 @@
 #include "comm/group_links.h"
 #include "comm/liveness.h"
 #include "comm/mpi/mpi_group.h"
+#include "runtime/base/worker_home.h"
 #include "runtime/cluster/coordinator_links.h"
 #include "runtime/cluster/core_policy.h"
 #include "runtime/cluster/exit_guard.h"
@@ -73,6 +74,8 @@ class Cluster {
   /// Of a coordinator with any worker that was started with it; of a worker with coordinator `peer`, 0 … num_coordinators() -
   /// 1.
   Link& link(Rank peer);
+  /// Returns where worker `peer` runs, which was started with this coordinator.
+  WorkerHome home(Rank peer) const;
   /// Of one of several coordinators with the others, else null.
   CoordinatorLinks* coordinators() { return is_coordinator() ? coordinator_links_.get() : nullptr; }
   /// Of all ranks that were started together, for while they start; null when this process is alone.
@@ -135,6 +138,7 @@ class Cluster {
   std::function<bool()> works_now_;
   bool takes_workers_ = false;
   bool owns_process_ = false;  // no other rank is in this process
+  std::vector<std::string> hosts_;  // by what the launcher calls a rank; empty where nobody asked
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
   std::unique_ptr<Group> group_;      // of all ranks: while they start, and for rows over MPI or gloo

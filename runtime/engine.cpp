@@ -339,6 +339,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                      .timeout = to_milliseconds(options.peer_timeout_s),
                                      .patience = straggler_timeouts()},
       [this](const WorkerChange& change) { note_change(change); });
+  for (int32_t r = 1; r < cluster_.size(); ++r) worker_record_.set_home({r}, cluster_.home({r}));
   remote_ = remote.get();
   dispatcher_ = std::move(remote);
   membership_.emplace(*remote_, *hub_, std::move(links),
@@ -392,16 +393,14 @@ void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
                            .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
 }
 
-/// In the timeline, for whoever asks, and as one line on stderr: whoever reads the log wants to know when a worker was in doubt
-/// or lost.
+/// Notes it in the timeline and for reports, and prints one line that says who, why, where and when.
 void Engine::note_change(const WorkerChange& change) {
   const uint64_t now = now_ticks();
   record_span(Zone::kWorkerChange, now, now, static_cast<uint32_t>(change.to), static_cast<uint32_t>(change.rank.value));
   const WorkerState before = worker_record_.note(change);
   if (trace_) trace_->note({.rank = change.rank, .from = before, .to = change.to, .reason = change.reason}, now);
   if (change.from == WorkerState::kVacant && change.to == WorkerState::kHealthy) return;
-  std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
-               one_line(change.reason).c_str());
+  std::fprintf(stderr, "ferry: %s\n", describe_change(change, worker_record_.home(change.rank)).c_str());
 }
 
 /// Of all that has been computed so far.

@@ -331,8 +331,23 @@ Section table(int rank, const std::vector<std::vector<std::string>>& rows) {
   return section;
 }
 
+/// Lists the workers. One that died stays, with the reason, until another one has its rank.
+Section members(const LiveStatus& status) {
+  const auto is_told = [](const LiveStatus::Rank& rank) { return !rank.state.empty(); };
+  if (std::ranges::none_of(status.ranks, is_told)) return {.rank = 11, .lines = {}};
+  std::vector<std::vector<std::string>> rows = {{"rank", "state", "host", "address"}};
+  for (const LiveStatus::Rank& rank : status.ranks)
+    rows.push_back({std::to_string(rank.rank), rank.lost ? "dead" : rank.state, rank.host, rank.address});
+  Section section = table(11, rows);
+  for (std::size_t r = 0; r < status.ranks.size(); ++r) {
+    const LiveStatus::Rank& rank = status.ranks[r];
+    if (!rank.reason.empty()) section.lines[r + 1].add("  " + rank.reason, rank.lost ? Style::kBad : Style::kFaint);
+  }
+  return section;
+}
+
 Section ranks(const LiveStatus& status) {
-  if (status.ranks.empty()) return {.rank = 11, .lines = {}};
+  if (status.ranks.empty()) return {.rank = 12, .lines = {}};
   const double window = status.recent.window_s;
   int64_t all_rows = 0;
   for (const LiveStatus::Rank& rank : status.ranks) all_rows += rank.rows;
@@ -344,11 +359,11 @@ Section ranks(const LiveStatus& status) {
                     byte_rate_text(ratio(as_real(rank.bytes_in), window)), seconds_text(ratio(rank.round_trip_s, exchanges)),
                     percent_text(ratio(rank.wait_s, window))});
   }
-  return table(11, rows);
+  return table(12, rows);
 }
 
 Section open_requests(const LiveStatus& status) {
-  if (status.requests.oldest.empty()) return {.rank = 12, .lines = {}};
+  if (status.requests.oldest.empty()) return {.rank = 13, .lines = {}};
   std::vector<std::vector<std::string>> rows = {{"request", "state", "age", "prompt", "cached", "computed", "made"}};
   for (const LiveStatus::OpenRequest& request : status.requests.oldest) {
     std::string state = request.state;
@@ -357,7 +372,7 @@ Section open_requests(const LiveStatus& status) {
                     whole_text(request.cached_tokens), whole_text(request.computed_tokens),
                     whole_text(request.generated_tokens)});
   }
-  return table(12, rows);
+  return table(13, rows);
 }
 
 int num_lines(const std::vector<Section>& sections) {
@@ -396,11 +411,11 @@ void make_room(std::vector<Section>& sections, int rows) {
 
 std::vector<std::string> draw_frame(const LiveHistory& history, const Screen& screen) {
   const LiveStatus& now = history.now();
-  std::vector<Section> sections = {title(now, screen),     requests(now, screen),    tokens(history, screen),
-                                   steps(history, screen), phases(now, screen),      latencies(history, screen),
-                                   cache(now, screen),     experts(history, screen), workers(now, screen),
-                                   archive(now, screen),   drafts(history, screen),  ranks(now),
-                                   open_requests(now)};
+  std::vector<Section> sections = {
+      title(now, screen),   requests(now, screen),      tokens(history, screen), steps(history, screen),
+      phases(now, screen),  latencies(history, screen), cache(now, screen),      experts(history, screen),
+      workers(now, screen), archive(now, screen),       drafts(history, screen), members(now),
+      ranks(now),           open_requests(now)};
   std::erase_if(sections, [](const Section& section) { return section.lines.empty(); });
   const auto is_table = [](const Section& section) { return section.is_table; };
   const auto num_tables = static_cast<int>(std::count_if(sections.begin(), sections.end(), is_table));

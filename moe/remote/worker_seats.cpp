@@ -65,7 +65,8 @@ uint64_t WorkerSeats::mask_of(WorkerState state) const {
 void WorkerSeats::change(int32_t worker, WorkerState to, const std::string& reason) {
   Seat& seat = (*this)[worker];
   const WorkerState from = std::exchange(seat.state, to);
-  if (from != to && on_change_) on_change_({.rank = seat.rank, .from = from, .to = to, .reason = reason});
+  if (from == to || !on_change_) return;
+  on_change_({.rank = seat.rank, .from = from, .to = to, .reason = reason, .is_lost = seat.error.has_value()});
 }
 
 }  // namespace ferry

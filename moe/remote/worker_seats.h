@@ -10,6 +10,7 @@
 #include "comm/link.h"
 #include "moe/remote/worker_pace.h"
 #include "runtime/base/error.h"
+#include "runtime/base/worker_home.h"
 #include "runtime/base/worker_state.h"
 
 namespace ferry {
@@ -19,6 +20,8 @@ struct WorkerChange {
   Rank rank;
   WorkerState from = WorkerState::kVacant, to = WorkerState::kVacant;
   std::string reason;
+  bool is_lost = false;  // its link has ended, and it had not been let go
+  WorkerHome home{};     // of one that joins
 };
 using OnWorkerChange = std::function<void(const WorkerChange&)>;
 

@@ -31,6 +31,8 @@ std::string place_name(const std::string& host) {
   return host + " " + std::to_string(std::hash<std::string_view>()(cores));
 }
 
+std::string host_of_place(const std::string& place) { return place.substr(0, place.rfind(' ')); }
+
 int CorePolicy::default_threads() const {
   if (is_coordinator) return cores;
   const int workers = ranks_on_cores - coordinators_on_cores;

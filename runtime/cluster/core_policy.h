@@ -11,6 +11,8 @@ int available_cores();
 
 /// Equal for processes of one host that may run on the same cores.
 std::string place_name(const std::string& host);
+/// The host of a place.
+std::string host_of_place(const std::string& place);
 
 /// How a rank uses its cores if the user did not say.
 struct CorePolicy {

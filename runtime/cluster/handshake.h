@@ -23,7 +23,7 @@ struct Term {
 struct HandshakeReport {
   std::optional<Error> complaint;  // why it cannot take part; then there is no more
   std::vector<Term> terms;
-  std::string place;  // equal on ranks that share cores; empty if nobody asks
+  std::string place;  // equal on ranks that share cores, or a joining worker's host; empty if nobody asks
 };
 
 /// A report on its way has at most so many bytes; terms that need more are Error{kInvalidArgument}.

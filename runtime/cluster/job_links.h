@@ -22,11 +22,13 @@ class JobLinks final : public RankLinks {
   LinkHub& hub() override { return *hub_; }
   /// Of a coordinator with worker `peer`, by its number in the job; of a worker with coordinator `peer`.
   Link& link(Rank peer) override { return *links_.at(static_cast<std::size_t>(peer.value)); }
+  std::string address(Rank peer) const override { return addresses_.at(static_cast<std::size_t>(peer.value)); }
   std::unique_ptr<Door> open_door(const ElasticOptions& options, DoorRules rules) override;
 
  private:
   std::unique_ptr<StreamHub> hub_;
   std::vector<std::unique_ptr<Link>> links_;  // by peer, null where there is none
+  std::vector<std::string> addresses_;        // by peer
 };
 
 /// Those of a coordinator that was started alone: none but with workers that come.

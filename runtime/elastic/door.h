@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/link.h"
+#include "runtime/base/worker_home.h"
 #include "runtime/cluster/handshake.h"
 
 namespace ferry {
@@ -38,6 +39,7 @@ class Door {
   struct Guest {
     Rank rank;
     std::unique_ptr<Link> link;
+    WorkerHome home{};
   };
   virtual ~Door() = default;
 

@@ -20,6 +20,7 @@
 #include "runtime/elastic/join_key.h"
 #include "runtime/elastic/joiner.h"
 #include "runtime/expert_server.h"
+#include "runtime/net/peer_address.h"
 
 namespace ferry {
 namespace {
@@ -55,8 +56,10 @@ class JoiningWorker {
   JoiningWorker(const EngineOptions& options, const JoinOptions& join)
       : options_(options), linger_(to_milliseconds(join.linger_s)) {
     const JoinKeySource keys{.key_file = join.key_file, .own_folder = join.own_key_folder};
-    const std::vector<std::byte> introduction = encode_report(
-        {.complaint = {}, .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))), .place = {}});
+    const std::vector<std::byte> introduction =
+        encode_report({.complaint = {},
+                       .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))),
+                       .place = host_name()});
     for (const std::string& address : join.addresses) {
       if (std::ranges::count(join.addresses, address) > 1) throw_invalid("--join " + address + ": twice; allowed: once");
       Post& post = *posts_.emplace_back(std::make_unique<Post>());

@@ -110,7 +110,11 @@ void Membership::take_newcomers() {
     post_notice(member);
     is_stuck_ = false;
     num_refusals_ = 0;
-    tell(member, WorkerState::kJoining, "it has come and asks for experts");
+    tell({.rank = member.rank,
+          .from = WorkerState::kGone,
+          .to = WorkerState::kJoining,
+          .reason = "it has come and asks for experts",
+          .home = std::move(guest.home)});
   }
 }
 
@@ -294,7 +298,10 @@ void Membership::change_placement() {
     if (takes_part && !std::exchange(member.is_seated, true)) joined.push_back(static_cast<int32_t>(w));
     if (member.is_lost && aim_ != Aim::kGoBack) lost.push_back(static_cast<int32_t>(w));
   }
-  for (const int32_t worker : lost) vacate(worker, "its experts are others' now");
+  for (const int32_t worker : lost) {
+    const std::optional<Error> why = members_[static_cast<std::size_t>(worker)].link->failure();
+    vacate(worker, (why ? std::string(why->what()) + "; " : "") + "its experts are others' now");
+  }
   dispatcher_.assign(target, links);
   dispatcher_.keep_alive();  // so that all know, also while there are no rows
   num_refusals_ = 0;
@@ -385,7 +392,8 @@ void Membership::vacate(int32_t worker, const std::string& reason) {
   if (worker < dispatcher_.workers().size() && dispatcher_.workers()[worker].link != nullptr) {
     dispatcher_.retire(worker, reason);
   } else {
-    tell(member, WorkerState::kGone, reason);
+    const bool is_lost = member.link && member.link->failure();
+    tell({.rank = rank, .from = WorkerState::kGone, .to = WorkerState::kGone, .reason = reason, .is_lost = is_lost});
   }
   member.notice.reset();
   ended_.push_back(std::exchange(member, Member{}));
@@ -467,8 +475,8 @@ void Membership::begin(ExpertPlacement target, Aim aim) {
   record_placement(begin_event(), begun, relocation_->num_loads(), relocation_->target().epoch());
 }
 
-void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {
-  if (on_change_) on_change_({.rank = member.rank, .from = WorkerState::kGone, .to = state, .reason = reason});
+void Membership::tell(const WorkerChange& change) {
+  if (on_change_) on_change_(change);
 }
 
 }  // namespace ferry

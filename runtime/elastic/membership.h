@@ -115,7 +115,7 @@ class Membership {
   void go_back();
   const char* aim_name() const;
   PlacementEvent begin_event() const;
-  void tell(const Member& member, WorkerState state, const std::string& reason);
+  void tell(const WorkerChange& change);
 
   RemoteTokenDispatcher& dispatcher_;
   WatchedLinks& hub_;

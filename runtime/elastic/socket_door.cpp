@@ -4,9 +4,12 @@
 
 #include "runtime/base/error.h"
 #include "runtime/elastic/join_key.h"
+#include "runtime/net/peer_address.h"
 
 namespace ferry {
 namespace {
+
+constexpr std::size_t kMostHostBytes = 255;  // of a name, as DNS allows
 
 /// Returns the key that workers must prove. Without one, any process that reaches the address could join.
 std::string key_of(const ElasticOptions& options) {
@@ -30,7 +33,7 @@ SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub
         options.address, key_of(options), [this](const Newcomer& newcomer) { return admit(newcomer); },
         [this](const Rendezvous::Place& place, FileDescriptor socket) {
           const std::scoped_lock lock(mutex_);
-          visits_.push_back({place.member, std::move(socket)});
+          visits_.push_back({place.member, std::move(socket), std::move(hosts_[place.member.value])});
         });
   } catch (const Error& error) {
     throw Error(error.code(), "--elastic: " + std::string(error.what()));
@@ -50,7 +53,9 @@ Rendezvous::Place SocketDoor::admit(const Newcomer& newcomer) {
     throw Error(ErrorCode::kFailedPrecondition, "the worker says more of itself than the coordinator knows");
   }
   const std::scoped_lock lock(mutex_);
-  return {.member = seats_.take(), .epoch = 0, .instructions = instructions_};
+  const Rank member = seats_.take();
+  hosts_[member.value] = one_line(theirs.place.substr(0, kMostHostBytes));
+  return {.member = member, .epoch = 0, .instructions = instructions_};
 }
 
 std::vector<Door::Guest> SocketDoor::take() {
@@ -61,7 +66,10 @@ std::vector<Door::Guest> SocketDoor::take() {
   }
   std::vector<Guest> guests;
   guests.reserve(visits.size());
-  for (Visit& visit : visits) guests.push_back({visit.rank, hub_.adopt(std::move(visit.socket), visit.rank)});
+  for (Visit& visit : visits) {
+    WorkerHome home{.host = std::move(visit.host), .address = peer_address(visit.socket.get())};
+    guests.push_back({visit.rank, hub_.adopt(std::move(visit.socket), visit.rank), std::move(home)});
+  }
   return guests;
 }
 

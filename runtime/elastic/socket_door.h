@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,6 +29,7 @@ class SocketDoor final : public Door {
   struct Visit {
     Rank rank;
     FileDescriptor socket;
+    std::string host;
   };
 
   Rendezvous::Place admit(const Newcomer& newcomer);
@@ -36,6 +39,7 @@ class SocketDoor final : public Door {
   const std::vector<std::byte> instructions_;
   std::mutex mutex_;
   DoorSeats seats_;
+  std::map<int32_t, std::string> hosts_;  // by rank, of those that are admitted and not there yet
   std::vector<Visit> visits_;
   std::optional<Rendezvous> rendezvous_;  // the last: its thread uses all of the above
 };

@@ -30,6 +30,9 @@ void fill_worker(const WorkerSight& sight, v1::Worker& worker) {
   worker.set_changed_us(static_cast<int64_t>(sight.changed_s * 1e6));
   worker.set_rows(sight.rows);
   worker.set_speed(sight.speed);
+  worker.set_host(sight.home.host);
+  worker.set_address(sight.home.address);
+  worker.set_lost(sight.is_lost);
 }
 
 class ClusterService final : public v1::Cluster::Service {

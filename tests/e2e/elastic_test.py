@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -400,6 +401,19 @@ class JoinTest(ElasticTest):
         self.assertEqual(self.holders(job), {2: NUM_EXPERTS, 3: NUM_EXPERTS})
         self.assertEqual(self.run_calls(job, self.texts(max_tokens=20)), [tokens[:20] for tokens in expected])
 
+    def check_that_one_is_dead(self, job):
+        """Of two workers that joined; the live view, the metrics and the log tell which, where and why."""
+        ranks = json.loads(self.get(job, "/status.json"))["ranks"]
+        self.assertEqual(sorted((rank["state"], rank["lost"]) for rank in ranks), [("gone", True), ("healthy", False)])
+        for rank in ranks:
+            self.assertEqual(rank["host"], socket.gethostname())
+            self.assertRegex(rank["address"], r"^127\.0\.0\.1:\d+$")
+        dead = next(rank for rank in ranks if rank["lost"])
+        self.assertIn("its experts are others' now", dead["reason"])
+        self.assertEqual(self.metric(job, "ferry:worker_info", f'rank="{dead["rank"]}"[^}}]*lost="yes"'), 1)
+        self.assertRegex(job.log(), rf"rank {dead['rank']} is joining: [^\n]* \(host [^\n]*Z\)\n")
+        self.assertRegex(job.log(), rf"rank {dead['rank']} is masked: [^\n]* \(host [^\n]*Z\)\n")
+
     def test_a_capture_tells_what_changes_of_workers_cost(self):
         """A death and an arrival while texts stream: events, an incident and a finding each; none where nothing happens."""
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -415,6 +429,7 @@ class JoinTest(ElasticTest):
             workers[0].process.kill()
             wait_for(lambda: "masked" in job.log(), "the loss", job.log)
             wait_for(lambda: sorted(self.states(job).values()) == ["gone", "healthy"], "one that is gone", job.log)
+            self.check_that_one_is_dead(job)
 
         def stay():
             self.check_texts(job)

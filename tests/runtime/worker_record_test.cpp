@@ -26,6 +26,32 @@ TEST(WorkerRecord, TellsTheLastChangeOfEachWorkerByRank) {
   EXPECT_EQ(report.missing()[0].rank, 2);
 }
 
+TEST(WorkerRecord, KnowsWhereWorkersAreUntilOthersCome) {
+  WorkerRecord record;
+  record.set_home({1}, {.host = "node1", .address = "unix"});
+  record.note({.rank = {1}, .to = WorkerState::kHealthy});
+  record.note({.rank = {1}, .to = WorkerState::kMasked, .reason = "it died", .is_lost = true});
+  record.note({.rank = {1}, .to = WorkerState::kGone, .reason = "it died", .is_lost = true});
+  EXPECT_EQ(record.home({1}).host, "node1");
+  EXPECT_TRUE(record.report().workers[0].is_lost);
+  record.note({.rank = {1}, .to = WorkerState::kJoining, .reason = "it has come", .home = {"node2", "10.0.0.5:4711"}});
+  const WorkerSight sight = record.report().workers[0];
+  EXPECT_EQ(sight.home.host, "node2");
+  EXPECT_EQ(sight.home.address, "10.0.0.5:4711");
+  EXPECT_FALSE(sight.is_lost);
+  EXPECT_EQ(record.home({7}).host, "") << "nobody is there";
+}
+
+TEST(WorkerRecord, AChangeIsALineThatSaysWhoWhyWhereAndWhen) {
+  const std::chrono::system_clock::time_point time(std::chrono::milliseconds(1'796'029'200'007));
+  const WorkerChange change{.rank = {2}, .to = WorkerState::kMasked, .reason = "rank 2:\nit died"};
+  EXPECT_EQ(describe_change(change, {.host = "node1", .address = "10.0.0.5:4711"}, time),
+            "rank 2 is masked: rank 2:\\x0ait died (host node1, 10.0.0.5:4711; 2026-11-30T09:00:00.007Z)");
+  EXPECT_EQ(describe_change(change, {.host = "", .address = "unix"}, time),
+            "rank 2 is masked: rank 2:\\x0ait died (unix; 2026-11-30T09:00:00.007Z)");
+  EXPECT_EQ(describe_change(change, {}, time), "rank 2 is masked: rank 2:\\x0ait died (2026-11-30T09:00:00.007Z)");
+}
+
 TEST(WorkerRecord, CountsWithoutWorkersAreThere) {
   WorkerRecord record;
   record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, {.all = 9, .merged = 2}, {.fixed = 3, .per_row = 1}, 5);

@@ -30,8 +30,8 @@ inline EngineReport sample_report() {
   report.stats.count_of(FinishReason::kDeadline) = 1;
   report.stats.transport.bytes_in = 77;
   report.stats.first_token_s.observe(0.07);
-  report.workers.workers = {{.rank = 1, .state = WorkerState::kHealthy, .rows = 40},
-                            {.rank = 2, .state = WorkerState::kMasked, .reason = "rank 2 left", .rows = 30}};
+  report.workers.workers = {{.rank = 1, .state = WorkerState::kHealthy, .rows = 40, .home = {"node1", "10.0.0.5:4711"}},
+                            {.rank = 2, .state = WorkerState::kMasked, .reason = "rank 2 left", .rows = 30, .is_lost = true}};
   report.workers.changes[static_cast<std::size_t>(WorkerState::kMasked)] = 1;
   report.workers.covered = {.by_workers = 5, .by_coordinator = 6};
   report.workers.expert_cost = {.fixed = 9, .per_row = 1};

@@ -21,7 +21,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Steps, count, second
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Phase, name, steps, rows, sequences, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Recent, window_s, phases, draft_s, core_wait_s, not_running_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Rank, rank, exchanges, rows, bytes_out, bytes_in, round_trip_s,
-                                                wait_s)
+                                                wait_s, host, address, state, lost, reason, changed_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::MissingWorker, rank, state, reason)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Workers, by_state, missing, covered_by_workers,
                                                 covered_by_coordinator, kept_bytes)

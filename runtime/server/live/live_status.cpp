@@ -1,5 +1,6 @@
 #include "runtime/server/live/live_status.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -11,13 +12,19 @@
 namespace ferry {
 namespace {
 
-LiveStatus::Server server_of(const ModelInfo& model, ServerFacts facts) {
+/// The coordinator, and its workers that have not gone.
+int32_t num_ranks(const WorkerReport& workers) {
+  const int64_t num_away = workers.count(WorkerState::kGone) + workers.count(WorkerState::kVacant);
+  return static_cast<int32_t>(1 + std::ssize(workers.workers) - num_away);
+}
+
+LiveStatus::Server server_of(const ModelInfo& model, const WorkerReport& workers, ServerFacts facts) {
   return {.version = version_number(),
           .model = model.name,
           .architecture = model.architecture,
           .dtype = dtype_name(model.dtype),
           .transport = model.transport,
-          .ranks = 1 + model.num_expert_workers,
+          .ranks = num_ranks(workers),
           .layers = model.num_layers,
           .context_length = model.context_length,
           .time = facts.time,
@@ -87,20 +94,26 @@ LiveStatus::Recent recent_of(const RecentActivity& activity) {
   return recent;
 }
 
-/// Every worker of the job, those that had no rows of late included.
-std::vector<LiveStatus::Rank> ranks_of(const ModelInfo& model, const RecentActivity& activity) {
+/// Lists every worker that there is or was, those that had no rows recently included.
+std::vector<LiveStatus::Rank> ranks_of(const WorkerReport& workers, const RecentActivity& activity) {
   std::vector<LiveStatus::Rank> ranks;
-  for (int32_t rank = 1; rank <= model.num_expert_workers; ++rank) ranks.push_back({.rank = rank});
-  for (const RecentActivity::Peer& peer : activity.peers) {
-    const auto place = static_cast<std::size_t>(peer.rank) - 1;
-    if (place >= ranks.size()) continue;
-    ranks[place] = {.rank = peer.rank,
-                    .exchanges = peer.exchanges,
-                    .rows = peer.rows,
-                    .bytes_out = peer.bytes_out,
-                    .bytes_in = peer.bytes_in,
-                    .round_trip_s = peer.round_trip_s,
-                    .wait_s = peer.wait_s};
+  for (const WorkerSight& worker : workers.workers) {
+    if (worker.state == WorkerState::kVacant) continue;
+    LiveStatus::Rank& rank = ranks.emplace_back(LiveStatus::Rank{.rank = worker.rank,
+                                                                 .host = worker.home.host,
+                                                                 .address = worker.home.address,
+                                                                 .state = worker_state_name(worker.state),
+                                                                 .lost = worker.is_lost,
+                                                                 .reason = worker.reason,
+                                                                 .changed_s = worker.changed_s});
+    const auto peer = std::ranges::find(activity.peers, worker.rank, &RecentActivity::Peer::rank);
+    if (peer == activity.peers.end()) continue;
+    rank.exchanges = peer->exchanges;
+    rank.rows = peer->rows;
+    rank.bytes_out = peer->bytes_out;
+    rank.bytes_in = peer->bytes_in;
+    rank.round_trip_s = peer->round_trip_s;
+    rank.wait_s = peer->wait_s;
   }
   return ranks;
 }
@@ -163,7 +176,7 @@ LiveStatus make_live_status(const EngineReport& report, const std::vector<OpenRe
                             const RecentActivity& recent, ServerFacts facts) {
   const EngineStats& stats = report.stats;
   const TransportCount& transport = stats.transport;
-  return {.server = server_of(report.model, std::move(facts)),
+  return {.server = server_of(report.model, report.workers, std::move(facts)),
           .requests = requests_of(report, oldest),
           .tokens = {.prompt = stats.prompt_tokens,
                      .cached = stats.cached_tokens,
@@ -171,7 +184,7 @@ LiveStatus make_live_status(const EngineReport& report, const std::vector<OpenRe
                      .generated = stats.generation_tokens},
           .steps = steps_of(report.load),
           .recent = recent_of(recent),
-          .ranks = ranks_of(report.model, recent),
+          .ranks = ranks_of(report.workers, recent),
           .workers = workers_of(report.workers),
           .experts = {.count = report.model.num_experts,
                       .per_token = report.model.experts_per_token,

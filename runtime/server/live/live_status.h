@@ -18,7 +18,7 @@ struct LiveStatus {
   struct Server {
     std::string version, model, architecture, dtype;
     std::string transport;  // between ranks: "local", "sockets", "mpi" or "gloo"
-    int32_t ranks = 1;      // the coordinator, and its expert workers
+    int32_t ranks = 1;      // the coordinator, and the expert workers that it has now or has lost
     int64_t layers = 0;
     int64_t context_length = 0;  // tokens
     double time = 0;             // seconds since 1970, as the server has it
@@ -68,12 +68,18 @@ struct LiveStatus {
     double core_wait_s = 0;    // threads of the coordinator were ready and had no core, all of them together
     double not_running_s = 0;  // it was stopped as a whole
   };
-  /// An expert worker in the same time, as the coordinator sees it.
+  /// An expert worker, one that has gone included until another one has its number. Exchanges are those of the time just past,
+  /// as the coordinator sees them.
   struct Rank {
     int32_t rank = 0;
     int64_t exchanges = 0, rows = 0, bytes_out = 0, bytes_in = 0;
-    double round_trip_s = 0;  // of all exchanges together
-    double wait_s = 0;        // that the coordinator stood still for it
+    double round_trip_s = 0;    // of all exchanges together
+    double wait_s = 0;          // that the coordinator stood still for it
+    std::string host, address;  // WorkerHome; empty where that is not known
+    std::string state;          // worker_state_name()
+    bool lost = false;          // it died or could not be reached any more, and did not leave
+    std::string reason;         // of its last change; empty for one that is as it began
+    double changed_s = 0;       // when that was: seconds since 1970
   };
   struct MissingWorker {
     int32_t rank = 0;

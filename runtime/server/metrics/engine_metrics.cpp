@@ -220,6 +220,15 @@ void write_workers(const Report& report, MetricsText& text) {
     const auto number = static_cast<WorkerState>(state);
     text.add(real(workers.count(number)), {{"state", worker_state_name(number)}});
   }
+  text.begin("ferry:worker_info", kGauge, "1 for each expert worker, one that has gone included until its rank is another's.");
+  for (const WorkerSight& worker : workers.workers) {
+    if (worker.state == WorkerState::kVacant) continue;
+    text.add(1, {{"rank", std::to_string(worker.rank)},
+                 {"host", worker.home.host},
+                 {"address", worker.home.address},
+                 {"state", worker_state_name(worker.state)},
+                 {"lost", worker.is_lost ? "yes" : "no"}});
+  }
   text.begin("ferry:worker_changes_total", kCounter, "Times that a worker came to stand so, its start included.");
   for (int state = 1; state < kNumWorkerStates; ++state) {
     text.add(real(workers.changes[static_cast<std::size_t>(state)]),

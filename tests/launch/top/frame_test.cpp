@@ -63,6 +63,21 @@ TEST_F(Frame, ShowsWhatThereIs) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
 }
 
+TEST_F(Frame, TellsWhereWorkersAreAndWhyOneDied) {
+  LiveHistory history;
+  LiveStatus status = busy(10);
+  status.ranks = {
+      {.rank = 1, .host = "node1", .address = "10.0.0.5:4711", .state = "healthy"},
+      {.rank = 2, .host = "node2", .address = "10.0.0.6:99", .state = "gone", .lost = true, .reason = "rank 2: it died"},
+      {.rank = 3, .host = "node3", .address = "unix", .state = "joining", .reason = "it has come"}};
+  history.add(status);
+  const std::string text = text_of(draw_frame(history, {.columns = 100}));
+  EXPECT_THAT(text, HasSubstr("rank    state   host        address\n"));
+  EXPECT_THAT(text, HasSubstr("   1  healthy  node1  10.0.0.5:4711\n"));
+  EXPECT_THAT(text, HasSubstr("   2     dead  node2    10.0.0.6:99  rank 2: it died\n"));
+  EXPECT_THAT(text, HasSubstr("   3  joining  node3           unix  it has come\n"));
+}
+
 /// The line of the archive, nothing if there is none.
 std::string archive_line(const LiveStatus::Archive& archive, int columns = 120) {
   LiveHistory history;

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 
 #include "kernels/backend.h"
 #include "moe/given_placement.h"
+#include "runtime/worker_record.h"
 #include "tests/moe/moe_cases.h"
 #include "tests/runtime/elastic/scripted_workers.h"
 #include "tests/support/expect_error.h"
@@ -43,7 +45,8 @@ struct HandJob {
     }
     const auto placement = ExpertPlacement::contiguous(kHandLayers, kHandExperts, worker_ranks(2));
     dispatcher.emplace(watch, placement, links, nullptr, stream,
-                       RemoteTokenDispatcher::Options{.hidden_dim = 8, .max_tokens = 1, .top_k = 1, .dtype = DType::kF32});
+                       RemoteTokenDispatcher::Options{.hidden_dim = 8, .max_tokens = 1, .top_k = 1, .dtype = DType::kF32},
+                       [this](const WorkerChange& change) { record.note(change); });
     membership.emplace(*dispatcher, watch, std::move(watched),
                        Membership::Options{.redundancy = {},
                                            .loads = [this] { return loads(); },
@@ -51,7 +54,7 @@ struct HandJob {
                                            .on_placement = [this] { ++num_changes; },
                                            .witness = witness,
                                            .rebalance_steps = rebalance_steps},
-                       OnWorkerChange{});
+                       [this](const WorkerChange& change) { record.note(change); });
   }
 
   /// Expert 0 and 1 have nearly all of the rows.
@@ -103,7 +106,60 @@ struct HandJob {
   std::optional<RemoteTokenDispatcher> dispatcher;
   std::optional<Membership> membership;
   int num_changes = 0;
+  WorkerRecord record;
 };
+
+/// Lets in whom a test says.
+class ScriptedDoor final : public Door {
+ public:
+  void let_in(Guest guest) { guests_.push_back(std::move(guest)); }
+
+  const std::string& address() const override { return address_; }
+  std::vector<Guest> take() override { return std::exchange(guests_, {}); }
+  void free_seat(Rank /*rank*/) override {}
+
+ private:
+  const std::string address_ = "here";
+  std::vector<Guest> guests_;
+};
+
+/// Returns how worker `rank` stands, as the live view shows it.
+WorkerSight sight_of(const HandJob& job, int32_t rank) {
+  for (const WorkerSight& sight : job.record.report().workers) {
+    if (sight.rank == rank) return sight;
+  }
+  return {};
+}
+
+TEST(Membership, WhoJoinsIsSeenWithItsHomeAndWhoDiesWithTheReason) {
+  HandJob job;
+  auto opened = std::make_unique<ScriptedDoor>();
+  ScriptedDoor& door = *opened;
+  job.membership->open(std::move(opened));
+  auto link = std::make_unique<ScriptedLink>(Rank{3});
+  ScriptedLink& third = *link;
+  door.let_in({.rank = Rank{3}, .link = std::move(link), .home = {.host = "node3", .address = "10.0.0.3:4711"}});
+  job.tend(2);
+  EXPECT_EQ(sight_of(job, 3).state, WorkerState::kJoining);
+  EXPECT_EQ(sight_of(job, 3).home.host, "node3");
+  EXPECT_EQ(sight_of(job, 3).home.address, "10.0.0.3:4711");
+  third.fail("it died on the way");
+  job.tend();
+  EXPECT_EQ(sight_of(job, 3).state, WorkerState::kGone);
+  EXPECT_TRUE(sight_of(job, 3).is_lost);
+  EXPECT_NE(sight_of(job, 3).reason.find("it died on the way"), std::string::npos) << sight_of(job, 3).reason;
+
+  job.workers[1].fail("it dies");
+  job.tend(2);
+  EXPECT_EQ(sight_of(job, 2).state, WorkerState::kMasked);
+  EXPECT_TRUE(sight_of(job, 2).is_lost);
+  job.prepare(0);
+  job.tend();
+  EXPECT_EQ(sight_of(job, 2).state, WorkerState::kGone);
+  EXPECT_TRUE(sight_of(job, 2).is_lost);
+  EXPECT_EQ(sight_of(job, 2).reason, "it dies; its experts are others' now");
+  EXPECT_FALSE(sight_of(job, 1).is_lost);
+}
 
 void expect_failed(PlacementOrder& order, ErrorCode code, const std::vector<std::string>& parts) {
   test::expect_error([&] { order.wait_for(kNoTime); }, code, parts);

@@ -32,7 +32,7 @@ std::string local_door() {
 
 /// What a worker says of itself.
 std::vector<std::byte> introduced(const std::vector<Term>& terms) {
-  return encode_report({.complaint = {}, .terms = terms, .place = {}});
+  return encode_report({.complaint = {}, .terms = terms, .place = "node7"});
 }
 
 DoorRules rules(std::vector<bool> taken) {
@@ -72,6 +72,9 @@ TEST(SocketDoor, WhoComesGetsInstructionsAndTheFirstFreeSeat) {
       const std::vector<Door::Guest> guests = await_guests(door);
       ASSERT_EQ(guests.size(), 1U);
       EXPECT_EQ(guests[0].rank, Rank{seat});
+      EXPECT_EQ(guests[0].home.host, "node7");
+      EXPECT_TRUE(guests[0].home.address.starts_with(address.starts_with("unix:") ? "unix" : "127.0.0.1:"))
+          << guests[0].home.address;
       // It is one connection.
       StreamHub worker_hub;
       const std::unique_ptr<Link> link = worker_hub.adopt(std::move(joined.socket), Rank{0});

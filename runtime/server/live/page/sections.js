@@ -118,14 +118,15 @@ function experts() {
 function ranks() {
   const section = card("ranks", "Ranks", "Expert workers as the coordinator sees them, in the last seconds.");
   const table = tableOf("Expert workers", [["rank", "num"], ["share of rows", "num"], ["rows a layer", "num"], ["out", "num"], ["back", "num"],
-    ["round trip", "num"], ["coordinator waits", "num"]], "nothing travelled");
+    ["round trip", "num"], ["coordinator waits", "num"], ["state", "text"], ["host", "text"], ["address", "text"], ["why", "text"]], "nothing travelled");
   section.append(table.frame);
-  const show = ({ now: { ranks: all, recent, server } }) => {
-    section.hidden = server.ranks === 1;
+  const show = ({ now: { ranks: all, recent } }) => {
+    section.hidden = !all.length;
     const rows = total(all.map((rank) => rank.rows));
     table.show(all.map((rank) => [`${rank.rank}`, percent(ratio(rank.rows, rows)), figure(ratio(rank.rows, rank.exchanges)),
       `${bytes(ratio(rank.bytes_out, recent.window_s))}/s`, `${bytes(ratio(rank.bytes_in, recent.window_s))}/s`,
-      seconds(ratio(rank.round_trip_s, rank.exchanges)), percent(ratio(rank.wait_s, recent.window_s))]));
+      seconds(ratio(rank.round_trip_s, rank.exchanges)), percent(ratio(rank.wait_s, recent.window_s)),
+      rank.lost ? "dead" : rank.state, rank.host, rank.address, rank.reason]));
   };
   return { section, show };
 }

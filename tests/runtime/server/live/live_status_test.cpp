@@ -82,6 +82,51 @@ TEST(LiveStatus, HasEveryWorker) {
   EXPECT_EQ(ranks[1].rows, 16);
 }
 
+/// As an elastic coordinator notes it, which begins alone.
+TEST(LiveStatus, HasWorkersThatJoinedLaterAndTellsWhyOneDied) {
+  WorkerRecord record;
+  EngineReport report = test::sample_report();
+  const auto look = [&] {
+    report.workers = record.report();
+    return make_live_status(report, {}, {}, {});
+  };
+  EXPECT_EQ(look().server.ranks, 1);
+  EXPECT_TRUE(look().ranks.empty()) << "nobody has come yet";
+  for (const int32_t rank : {1, 2, 3}) {
+    const std::string number = std::to_string(rank);
+    record.note({.rank = {rank},
+                 .from = WorkerState::kGone,
+                 .to = WorkerState::kJoining,
+                 .reason = "it has come",
+                 .home = {"node" + number, "10.0.0." + number + ":4711"}});
+    record.note({.rank = {rank}, .to = WorkerState::kHealthy});
+  }
+  record.note({.rank = {2}, .to = WorkerState::kMasked, .reason = "rank 2: it died", .is_lost = true});
+  EXPECT_EQ(look().server.ranks, 4) << "it is still missed";
+  record.note(
+      {.rank = {2}, .to = WorkerState::kGone, .reason = "rank 2: it died; its experts are others' now", .is_lost = true});
+  record.note({.rank = {3}, .to = WorkerState::kGone, .reason = "has left"});
+  const LiveStatus status = look();
+  EXPECT_EQ(status.server.ranks, 2);
+  ASSERT_EQ(status.ranks.size(), 3U);
+  EXPECT_EQ(status.ranks[0].host, "node1");
+  EXPECT_EQ(status.ranks[0].address, "10.0.0.1:4711");
+  EXPECT_EQ(status.ranks[0].state, "healthy");
+  EXPECT_FALSE(status.ranks[0].lost);
+  EXPECT_EQ(status.ranks[1].state, "gone");
+  EXPECT_TRUE(status.ranks[1].lost);
+  EXPECT_EQ(status.ranks[1].reason, "rank 2: it died; its experts are others' now");
+  EXPECT_GT(status.ranks[1].changed_s, 1e9);
+  EXPECT_FALSE(status.ranks[2].lost) << "it went of its own accord";
+  const json object = json::parse(to_json_text(status));
+  EXPECT_EQ(object["ranks"][1]["host"], "node2");
+  EXPECT_EQ(object["ranks"][1]["lost"], true);
+  record.note(
+      {.rank = {2}, .from = WorkerState::kGone, .to = WorkerState::kJoining, .reason = "it has come", .home = {"node9", ""}});
+  EXPECT_EQ(look().ranks[1].host, "node9") << "another one has its rank";
+  EXPECT_FALSE(look().ranks[1].lost);
+}
+
 TEST(LiveStatus, NamesWorkersThatAreMissing) {
   const LiveStatus::Workers workers = sample_status().workers;
   EXPECT_EQ(workers.by_state.at("healthy"), 1);

@@ -138,6 +138,9 @@ TEST(Metrics, SamplesHaveTheirLabels) {
            "ferry:workers{" + engine + ",state=\"healthy\"} 1",
            "ferry:workers{" + engine + ",state=\"suspect\"} 0",
            "ferry:workers{" + engine + ",state=\"masked\"} 1",
+           "ferry:worker_info{" + engine +
+               ",rank=\"1\",host=\"node1\",address=\"10.0.0.5:4711\",state=\"healthy\",lost=\"no\"} 1",
+           "ferry:worker_info{" + engine + ",rank=\"2\",host=\"\",address=\"\",state=\"masked\",lost=\"yes\"} 1",
            "ferry:worker_changes_total{" + engine + ",state=\"masked\"} 1",
            "ferry:covered_rows_total{" + engine + ",by=\"worker\"} 5",
            "ferry:covered_rows_total{" + engine + ",by=\"coordinator\"} 6",
