@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/grammar/grammar_spec.h"
 #include "runtime/schedule/token_grammar.h"
 #include "runtime/text/tokenizer.h"
@@ -13,35 +15,49 @@
 namespace ferry {
 
 struct GrammarEngineOptions {
-  std::chrono::milliseconds compile_time{10000};  // that a request waits for its grammar, and that the compiler computes for it
-  int64_t compile_bytes = 512 << 20;              // of memory that this takes meanwhile
-  int64_t max_waiting = 32;                       // grammars that wait for the compiler
+  std::chrono::milliseconds compile_time{10000};  // that a compilation may take, by the clock and of the processor
+  int64_t compile_bytes = 256 << 20;              // of memory that it takes meanwhile
   int64_t grammar_bytes = 64 << 20;               // of one compiled grammar
   int64_t cache_bytes = 256 << 20;                // of those that are kept
 };
 
-/// Makes matchers of grammars over a checkpoint's vocabulary. Grammars are compiled on a thread of the engine's, one at a time,
-/// and kept while there is room, those that were used last.
+/// A grammar over a checkpoint's vocabulary, ready for matchers. While anybody holds it, its engine finds it.
+class CompiledGrammar;
+
+/// Makes matchers of grammars over a checkpoint's vocabulary. The compiled grammars that were used last are kept while there is
+/// room, and serve every request for the same grammar.
 ///
 ///     GrammarEngine grammars(tokenizer, stop_ids);
-///     request.grammar = grammars.make(json_schema_grammar(schema, "response_format.json_schema.schema"),
-///                                     markers.ends_in_reasoning(prompt));
+///     const GrammarSpec spec = json_schema_grammar(schema, "response_format.json_schema.schema");
+///     auto compiled = grammars.find(spec);
+///     if (compiled == nullptr) compiled = grammars.compile(spec, check_in);  // on a thread for it
+///     request.grammar = grammars.make(spec, markers.ends_in_reasoning(prompt));
 ///
-/// Any thread may call any method; make() blocks, and so is not for threads that others wait for.
+/// Any thread may call any method, and several may compile at once. Nobody may be in a method when the engine ends.
 class GrammarEngine {
  public:
-  /// `stop_ids` end a completion; `tokenizer` must outlive the engine and its matchers.
-  GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {});
-  /// Stops what is being compiled.
+  /// `stop_ids` end a completion; `tokenizer` and `clock` must outlive the engine, and `tokenizer` its matchers.
+  GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {},
+                Clock& clock = real_clock());
   ~GrammarEngine();
 
   /// Whether this build has a compiler of grammars.
   static bool is_available();
 
-  /// A matcher at its beginning, behind </think> if the prompt ends inside a thought. Throws Error{kUnimplemented} where
-  /// is_available() is false, {kInvalidArgument} for a grammar that is wrong, cannot be enforced, or takes too long or too much
-  /// memory to compile, {kResourceExhausted} if too many wait, or it waited for others alone. What a matcher's methods throw is
-  /// Error{kInvalidArgument}: the text so far can be read in so many ways that the next token takes too long to find.
+  /// Returns what compile() would, if it is there already, else null. Does not block.
+  std::shared_ptr<const CompiledGrammar> find(const GrammarSpec& spec);
+
+  /// Compiles a grammar on this thread, or waits until another thread has compiled the same one. It stops and gives its memory
+  /// back after compile_time, and when `check_in` throws, which is called about once for each millisecond of work and may be
+  /// empty. The compiler stops where it allocates memory next.
+  ///
+  /// Throws what `check_in` threw, Error{kUnimplemented} if is_available() is false, and {kInvalidArgument} for a grammar that
+  /// is wrong, cannot be enforced, or takes too long or too much memory to compile.
+  std::shared_ptr<const CompiledGrammar> compile(const GrammarSpec& spec, const std::function<void()>& check_in = {});
+
+  /// A matcher at its beginning, behind </think> if the prompt ends inside a thought. Compiles the grammar if find() would not
+  /// find it, and throws as compile() does. What a matcher's methods throw is Error{kInvalidArgument}: the text so far can be
+  /// read in so many ways that the next token takes too long to find.
   std::shared_ptr<TokenGrammar> make(const GrammarSpec& spec, bool starts_in_reasoning);
 
   int64_t cached_bytes() const;

@@ -3,13 +3,15 @@
 #include <malloc.h>
 
 #include <ctime>
+#include <utility>
 
 #include "runtime/base/check.h"
 
 namespace ferry {
 namespace {
 
-constexpr int64_t kAllocationsBetweenChecks = 256;  // of the time
+constexpr int64_t kAllocationsBetweenChecks = 256;             // of the time
+constexpr std::chrono::milliseconds kTimeBetweenQuestions{1};  // of the processor, whether to stop
 
 thread_local constinit WorkBudget* budget_of_thread = nullptr;
 
@@ -21,7 +23,7 @@ std::chrono::nanoseconds thread_time() {
 
 }  // namespace
 
-WorkBudget::WorkBudget(const Limits& limits) : limits_(limits) {
+WorkBudget::WorkBudget(Limits limits) : limits_(std::move(limits)) {
   FERRY_CHECK(budget_of_thread == nullptr);
   budget_of_thread = this;
 }
@@ -36,8 +38,17 @@ void WorkBudget::check(int64_t bytes) {
   if (bytes_held_ + bytes > limits_.bytes) throw BudgetSpent();
   if (++num_allocations_ % kAllocationsBetweenChecks != 0) return;
   if (!begin_) begin_ = thread_time();
-  const bool is_stopped = limits_.is_stopped != nullptr && limits_.is_stopped->load(std::memory_order_relaxed);
-  if (is_stopped || time_used() > limits_.time) throw BudgetSpent();
+  const std::chrono::nanoseconds used = time_used();
+  if (used > limits_.time || is_stopped(used)) throw BudgetSpent();
+}
+
+bool WorkBudget::is_stopped(std::chrono::nanoseconds used) {
+  if (!limits_.is_stopped || used < next_question_) return false;
+  next_question_ = used + kTimeBetweenQuestions;
+  budget_of_thread = nullptr;  // the answer may allocate
+  const bool answer = limits_.is_stopped();
+  budget_of_thread = this;
+  return answer;
 }
 
 }  // namespace ferry

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <optional>
 
@@ -28,10 +28,12 @@ class WorkBudget {
   struct Limits {
     std::chrono::nanoseconds time;  // of the processor
     int64_t bytes;
-    const std::atomic<bool>* is_stopped = nullptr;  // that it is spent at once; outlives the budget
+    // Returns true if the budget is spent for another reason, such as a deadline. It is asked on this thread, about once for
+    // each millisecond of work. It must not throw. What it allocates does not count. May be empty.
+    std::function<bool()> is_stopped = {};
   };
 
-  explicit WorkBudget(const Limits& limits);
+  explicit WorkBudget(Limits limits);
   ~WorkBudget();
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
@@ -45,8 +47,11 @@ class WorkBudget {
   void hold(int64_t bytes) { bytes_held_ += bytes; }
 
  private:
-  Limits limits_;
+  bool is_stopped(std::chrono::nanoseconds used);
+
+  const Limits limits_;
   std::optional<std::chrono::nanoseconds> begin_;  // the thread's time at its first check
+  std::chrono::nanoseconds next_question_{0};      // time used when is_stopped is asked again
   int64_t bytes_held_ = 0;
   int64_t num_allocations_ = 0;
 };

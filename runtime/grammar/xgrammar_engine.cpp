@@ -2,19 +2,15 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <future>
-#include <list>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/grammar/behind_reasoning.h"
+#include "runtime/grammar/grammar_cache.h"
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/grammar/work_budget.h"
 
@@ -43,6 +39,16 @@ void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int level, cons
 }  // namespace xgrammar
 
 namespace ferry {
+
+class CompiledGrammar {
+ public:
+  explicit CompiledGrammar(xgrammar::CompiledGrammar grammar) : grammar_(std::move(grammar)) {}
+  const xgrammar::CompiledGrammar& grammar() const { return grammar_; }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+};
+
 namespace {
 
 /// A token of text that no grammar's characters match: it is not UTF-8.
@@ -65,8 +71,11 @@ xgrammar::TokenizerInfo make_vocabulary(const Tokenizer& tokenizer, const std::v
 /// Where a text can be read in many ways, a matcher's work grows without a bound with what it has read.
 class Matcher final : public TokenGrammar {
  public:
-  Matcher(const xgrammar::CompiledGrammar& grammar, int64_t vocab_size, bool has_stop_ids)
-      : matcher_(grammar), num_words_((vocab_size + 31) / 32), has_stop_ids_(has_stop_ids) {}
+  Matcher(std::shared_ptr<const CompiledGrammar> grammar, int64_t vocab_size, bool has_stop_ids)
+      : grammar_(std::move(grammar)),
+        matcher_(grammar_->grammar()),
+        num_words_((vocab_size + 31) / 32),
+        has_stop_ids_(has_stop_ids) {}
 
   bool fill_mask(std::span<uint32_t> bits) override {
     FERRY_CHECK_GE(static_cast<int64_t>(bits.size()), num_words_);
@@ -105,6 +114,7 @@ class Matcher final : public TokenGrammar {
     }
   }
 
+  std::shared_ptr<const CompiledGrammar> grammar_;  // so that the engine finds it meanwhile
   xgrammar::GrammarMatcher matcher_;
   int64_t num_words_;
   bool has_stop_ids_;
@@ -133,13 +143,13 @@ xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const Gra
 
 /// The grammar, or the Error why there is none.
 xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec,
-                                          const WorkBudget::Limits& limits, int64_t max_bytes) {
+                                          WorkBudget::Limits limits, int64_t max_bytes) {
   std::vector<std::string> warnings;
   warnings_of_thread = &warnings;
   std::optional<xgrammar::CompiledGrammar> grammar;
   std::string failure;
   try {
-    const WorkBudget budget(limits);
+    const WorkBudget budget(std::move(limits));
     grammar = compile(compiler, spec);
   } catch (const BudgetSpent& spent) {
     failure = std::string("to compile the grammar ") + spent.what();
@@ -165,28 +175,41 @@ xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, c
 
 class GrammarEngine::Impl {
  public:
-  using Compiled = xgrammar::CompiledGrammar;
+  using Grammar = GrammarCache::Grammar;
 
-  Impl(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options)
-      : tokenizer_(tokenizer), markers_(tokenizer), stop_ids_(std::move(stop_ids)), options_(options), thread_([this] {
-          work();
-        }) {
+  Impl(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options, Clock& clock)
+      : tokenizer_(tokenizer),
+        markers_(tokenizer),
+        stop_ids_(std::move(stop_ids)),
+        options_(options),
+        clock_(clock),
+        cache_(options.cache_bytes) {
     std::erase_if(stop_ids_, [&](TokenId id) { return id < 0 || id >= tokenizer.size(); });
   }
 
-  ~Impl() {
-    {
-      const std::scoped_lock lock(mutex_);
-      stop_ = true;
+  Grammar find(const GrammarSpec& spec) {
+    const std::scoped_lock lock(mutex_);
+    return cache_.find(spec);
+  }
+
+  Grammar compile(const GrammarSpec& spec, const std::function<void()>& check_in) {
+    const Clock::Time deadline = clock_.now() + options_.compile_time;
+    if (Grammar kept = begin_compiling(spec, deadline, check_in)) return kept;
+    Grammar grammar;
+    try {
+      grammar = compile_alone(spec, deadline, check_in);
+    } catch (...) {
+      end_compiling(spec, nullptr);
+      throw;
     }
-    news_.notify_all();
-    thread_.join();
+    end_compiling(spec, grammar);
+    return grammar;
   }
 
   std::shared_ptr<TokenGrammar> make(const GrammarSpec& spec, bool starts_in_reasoning) {
     const std::optional<TokenId> think_end = markers_.id_of(ReplyTag::kThinkEnd);
     if (starts_in_reasoning && !think_end) throw_refused("the prompt opens a thought, but the vocabulary has no </think>");
-    auto matcher = std::make_unique<Matcher>(compiled(spec), tokenizer_.size(), !stop_ids_.empty());
+    auto matcher = std::make_unique<Matcher>(compile(spec, {}), tokenizer_.size(), !stop_ids_.empty());
     if (!starts_in_reasoning) return matcher;
     BehindReasoning::Tokens tokens{.vocab_size = tokenizer_.size(), .think_end = *think_end, .stop_ids = stop_ids_};
     if (spec.starts_with_calls) tokens.call_begin = markers_.id_of(ReplyTag::kCallBegin);
@@ -198,125 +221,103 @@ class GrammarEngine::Impl {
 
   int64_t cached_bytes() const {
     const std::scoped_lock lock(mutex_);
-    return cached_bytes_;
+    return cache_.kept_bytes();
   }
 
  private:
-  struct Job {
-    uint64_t number;
-    GrammarSpec spec;
-    std::promise<Compiled> result;
-  };
-  struct Kept {
-    GrammarSpec spec;
-    Compiled grammar;
-    int64_t num_bytes;
+  /// A text's vocabulary takes a fifth of a second, so it is made when the first grammar needs it.
+  struct Vocabulary {
+    std::once_flag is_made;
+    std::optional<xgrammar::TokenizerInfo> info;
   };
 
-  Compiled compiled(const GrammarSpec& spec) {
-    std::future<Compiled> result;
-    uint64_t number = 0;
-    {
-      const std::scoped_lock lock(mutex_);
-      const auto kept = find_kept(spec);
-      if (kept != kept_.end()) {
-        kept_.splice(kept_.begin(), kept_, kept);
-        return kept_.front().grammar;
-      }
-      if (static_cast<int64_t>(jobs_.size()) >= options_.max_waiting)
-        throw Error(ErrorCode::kResourceExhausted, "structured output: too many grammars wait to be compiled");
-      number = next_number_++;
-      jobs_.push_back({.number = number, .spec = spec, .result = {}});
-      result = jobs_.back().result.get_future();
-    }
-    news_.notify_one();
-    if (result.wait_for(options_.compile_time) == std::future_status::ready) return result.get();
-    const std::string within = " within " + std::to_string(options_.compile_time.count()) + " ms";
-    if (!forget(number)) throw_refused("the grammar is not compiled" + within);
-    throw Error(ErrorCode::kResourceExhausted,
-                "structured output: the compiler, busy with other grammars, is not free" + within);
-  }
-
-  /// A grammar that nobody waits for is not begun any more. False if it was.
-  bool forget(uint64_t number) {
-    const std::scoped_lock lock(mutex_);
-    return std::erase_if(jobs_, [number](const Job& job) { return job.number == number; }) > 0;
-  }
-
-  std::list<Kept>::iterator find_kept(const GrammarSpec& spec) {
-    return std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.spec == spec; });
-  }
-
-  void work() {
+  /// Returns the grammar if it is kept, or once another thread has compiled it. Else null, and this thread has to compile it.
+  Grammar begin_compiling(const GrammarSpec& spec, Clock::Time deadline, const std::function<void()>& check_in) {
+    constexpr std::chrono::milliseconds kTimeBetweenLooks{20};  // at whether the caller still wants it
     std::unique_lock lock(mutex_);
     while (true) {
-      news_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-      if (stop_) return;
-      Job job = std::move(jobs_.front());
-      jobs_.pop_front();
-      const auto kept = find_kept(job.spec);
-      if (kept != kept_.end()) {
-        job.result.set_value(kept->grammar);
-        continue;
-      }
+      if (Grammar kept = cache_.find(spec)) return kept;
+      const auto is_free = [&] { return std::find(compiling_.begin(), compiling_.end(), spec) == compiling_.end(); };
+      if (is_free()) break;
+      if (clock_.now() >= deadline) throw_late();
+      clock_.wait_for(lock, compiled_, kTimeBetweenLooks, is_free);
       lock.unlock();
-      std::optional<Compiled> grammar;
-      try {
-        const WorkBudget::Limits limits{.time = options_.compile_time, .bytes = options_.compile_bytes, .is_stopped = &stop_};
-        grammar = compile_in_full(compiler_for(job.spec), job.spec, limits, options_.grammar_bytes);
-      } catch (...) {
-        job.result.set_exception(std::current_exception());
-      }
+      if (check_in) check_in();
       lock.lock();
-      if (!grammar) continue;
-      keep(job.spec, *grammar);
-      job.result.set_value(*grammar);
+    }
+    compiling_.push_back(spec);
+    return nullptr;
+  }
+
+  void end_compiling(const GrammarSpec& spec, const Grammar& grammar) {
+    {
+      const std::scoped_lock lock(mutex_);
+      compiling_.erase(std::find(compiling_.begin(), compiling_.end(), spec));
+      if (grammar != nullptr) {
+        cache_.add(spec, grammar, static_cast<int64_t>(grammar->grammar().MemorySizeBytes() + spec.text.size()));
+      }
+    }
+    compiled_.notify_all();
+  }
+
+  Grammar compile_alone(const GrammarSpec& spec, Clock::Time deadline, const std::function<void()>& check_in) {
+    // One for each, since the library does not promise that several threads may use one. It has the vocabulary, and no state.
+    xgrammar::GrammarCompiler compiler(vocabulary_for(spec), /*max_threads=*/1, /*cache_enabled=*/false);
+    std::exception_ptr unwanted;
+    const auto is_stopped = [&] {
+      try {
+        if (check_in) check_in();
+      } catch (...) {
+        unwanted = std::current_exception();
+      }
+      return unwanted != nullptr || clock_.now() >= deadline;
+    };
+    try {
+      return std::make_shared<const CompiledGrammar>(compile_in_full(
+          compiler, spec, {.time = options_.compile_time, .bytes = options_.compile_bytes, .is_stopped = is_stopped},
+          options_.grammar_bytes));
+    } catch (...) {
+      if (unwanted != nullptr) std::rethrow_exception(unwanted);
+      throw;
     }
   }
 
-  /// Of the thread alone: a vocabulary takes a fifth of a second.
-  xgrammar::GrammarCompiler& compiler_for(const GrammarSpec& spec) {
-    std::optional<xgrammar::GrammarCompiler>& compiler = spec.has_marker_texts ? compiler_with_markers_ : compiler_;
-    if (!compiler) {
-      compiler.emplace(make_vocabulary(tokenizer_, stop_ids_, spec.has_marker_texts), /*max_threads=*/1,
-                       /*cache_enabled=*/false);
-    }
-    return *compiler;
+  const xgrammar::TokenizerInfo& vocabulary_for(const GrammarSpec& spec) {
+    Vocabulary& vocabulary = spec.has_marker_texts ? with_markers_ : without_markers_;
+    std::call_once(vocabulary.is_made,
+                   [&] { vocabulary.info.emplace(make_vocabulary(tokenizer_, stop_ids_, spec.has_marker_texts)); });
+    return *vocabulary.info;
   }
 
-  void keep(const GrammarSpec& spec, const Compiled& grammar) {
-    const auto num_bytes = static_cast<int64_t>(grammar.MemorySizeBytes() + spec.text.size());
-    if (num_bytes > options_.cache_bytes) return;
-    kept_.push_front({spec, grammar, num_bytes});
-    cached_bytes_ += num_bytes;
-    while (cached_bytes_ > options_.cache_bytes) {
-      cached_bytes_ -= kept_.back().num_bytes;
-      kept_.pop_back();
-    }
+  [[noreturn]] void throw_late() const {
+    throw_refused("the grammar is not compiled within " + std::to_string(options_.compile_time.count()) + " ms");
   }
 
   const Tokenizer& tokenizer_;
   const ReplyMarkers markers_;
   std::vector<TokenId> stop_ids_;
   const GrammarEngineOptions options_;
-  std::optional<xgrammar::GrammarCompiler> compiler_;
-  std::optional<xgrammar::GrammarCompiler> compiler_with_markers_;
+  Clock& clock_;
+  Vocabulary with_markers_, without_markers_;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable news_;
-  std::deque<Job> jobs_;
-  uint64_t next_number_ = 0;
-  std::list<Kept> kept_;  // what was used last comes first
-  int64_t cached_bytes_ = 0;
-  std::atomic<bool> stop_ = false;  // written with mutex_
-  std::thread thread_;
+  std::condition_variable compiled_;
+  GrammarCache cache_;
+  std::vector<GrammarSpec> compiling_;  // by some thread now; a few
 };
 
-GrammarEngine::GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options)
-    : impl_(std::make_unique<Impl>(tokenizer, std::move(stop_ids), options)) {}
+GrammarEngine::GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options,
+                             Clock& clock)
+    : impl_(std::make_unique<Impl>(tokenizer, std::move(stop_ids), options, clock)) {}
 GrammarEngine::~GrammarEngine() = default;
 
 bool GrammarEngine::is_available() { return true; }
+
+std::shared_ptr<const CompiledGrammar> GrammarEngine::find(const GrammarSpec& spec) { return impl_->find(spec); }
+
+std::shared_ptr<const CompiledGrammar> GrammarEngine::compile(const GrammarSpec& spec, const std::function<void()>& check_in) {
+  return impl_->compile(spec, check_in);
+}
 
 std::shared_ptr<TokenGrammar> GrammarEngine::make(const GrammarSpec& spec, bool starts_in_reasoning) {
   return impl_->make(spec, starts_in_reasoning);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <regex>
 #include <thread>
@@ -14,6 +16,8 @@
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/runtime/grammar/random_walk.h"
 #include "tests/support/draws.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/schema_validator.h"
 #include "tests/support/source_folder.h"
 
@@ -292,6 +296,99 @@ TEST_F(GrammarEngineTest, StopsAMatcherWhoseTextHasTooManyReadings) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), HasSubstr("to find what may come next takes too much"));
   }
+}
+
+/// Holds a compilation that calls it, from the first call on, until the test lets it go on.
+class HeldCompilation {
+ public:
+  ~HeldCompilation() { let_go(); }
+  void operator()() {
+    if (!has_begun_.exchange(true)) begun_.set_value();
+    released_.wait();
+    if (is_unwanted) throw Error(ErrorCode::kCancelled, "the call was cancelled");
+  }
+  void wait() { ASSERT_EQ(begun_.get_future().wait_for(kTestLimit), std::future_status::ready); }
+  void let_go() {
+    if (!is_released_.exchange(true)) release_.set_value();
+  }
+
+  std::atomic<bool> is_unwanted = false;
+
+ private:
+  std::promise<void> begun_, release_;
+  const std::shared_future<void> released_ = release_.get_future().share();
+  std::atomic<bool> has_begun_ = false, is_released_ = false;
+};
+
+TEST_F(GrammarEngineTest, OneCompilationDoesNotHoldUpAnother) {
+  GrammarEngine shared(demo_tokenizer(), stop_ids(demo_tokenizer()), {.compile_time = std::chrono::minutes(4)});
+  HeldCompilation hold;
+  std::thread slow([&] {
+    try {
+      shared.compile(exploding_grammar(), [&] { hold(); });
+      ADD_FAILURE() << "nobody wants it";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
+    }
+  });
+  hold.wait();
+  EXPECT_NE(shared.make(regex_grammar("[a-c]{3}", "r"), false), nullptr);
+  hold.is_unwanted = true;
+  hold.let_go();
+  slow.join();
+}
+
+TEST_F(GrammarEngineTest, AtItsDeadlineACompilationStops) {
+  ManualClock clock;
+  GrammarEngine hasty(demo_tokenizer(), stop_ids(demo_tokenizer()),
+                      {.compile_time = std::chrono::minutes(4), .compile_bytes = int64_t{1} << 40}, clock);
+  int num_looks = 0;
+  try {
+    hasty.compile(exploding_grammar(), [&] {
+      ++num_looks;
+      clock.advance(std::chrono::minutes(4));
+    });
+    ADD_FAILURE() << "nothing bounds it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("takes too much time"));
+  }
+  EXPECT_EQ(num_looks, 1);
+}
+
+TEST_F(GrammarEngineTest, CallersOfOneGrammarCompileItOnce) {
+  GrammarEngine shared(demo_tokenizer(), stop_ids(demo_tokenizer()), {.compile_time = std::chrono::minutes(4)});
+  const GrammarSpec spec = json_schema_grammar(
+      ordered_json::parse(R"({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}})"), "s");
+  HeldCompilation hold;
+  std::shared_ptr<const CompiledGrammar> first, second;
+  std::thread one([&] { first = shared.compile(spec, [&] { hold(); }); });
+  hold.wait();
+  std::atomic<int> num_looks = 0;
+  std::thread two([&] { second = shared.compile(spec, [&] { ++num_looks; }); });
+  eventually([&] { return num_looks > 0; }, "the second caller to wait");
+  EXPECT_EQ(shared.find(spec), nullptr);
+  hold.let_go();
+  one.join();
+  two.join();
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(GrammarEngineTest, AGrammarIsFoundWhileItIsHeld) {
+  GrammarEngine keeps_none(demo_tokenizer(), stop_ids(demo_tokenizer()),
+                           {.compile_time = std::chrono::minutes(4), .cache_bytes = 0});
+  const GrammarSpec spec = regex_grammar("[a-c]{3}", "r");
+  std::shared_ptr<TokenGrammar> matcher;
+  {
+    const auto compiled = keeps_none.compile(spec);
+    EXPECT_EQ(keeps_none.find(spec), compiled);
+    matcher = keeps_none.make(spec, false);
+  }
+  EXPECT_NE(keeps_none.find(spec), nullptr) << "its matcher holds it";
+  matcher.reset();
+  EXPECT_EQ(keeps_none.find(spec), nullptr);
+  EXPECT_EQ(keeps_none.cached_bytes(), 0);
 }
 
 TEST_F(GrammarEngineTest, ManyCallersShareOneEngine) {
