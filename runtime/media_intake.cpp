@@ -34,7 +34,7 @@ MediaIntake::MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer,
 
 std::shared_ptr<const Medium> MediaIntake::read_picture(std::span<const std::byte> file, const std::string& name,
                                                         const IntakeTask& task) const {
-  return hold(reader_.read_picture(file, name, task.check_in), name, task);
+  return shared_.get(file, task.check_in, [&] { return hold(reader_.read_picture(file, name, task.check_in), name, task); });
 }
 
 std::shared_ptr<const Medium> MediaIntake::read_video(const VideoFiles& files, const std::string& name,

@@ -12,17 +12,18 @@
 #include "runtime/text/tokenizer.h"
 #include "runtime/vision/medium.h"
 #include "runtime/vision/prompt_media.h"
+#include "runtime/vision/shared_pictures.h"
 
 namespace ferry {
 
 /// The request that a file is read for.
 struct IntakeTask {
   std::function<void()> check_in = {};  // called now and then (may be empty); what it throws ends the reading
-  int64_t held_bytes = 0;               // of its media that were read before
+  int64_t held_bytes = 0;               // of its media that were read before, each counted once
 };
 
-/// Where pictures and videos come in: files become media, and media find their places in a prompt. Any thread may call any
-/// method.
+/// Turns the files of pictures and videos into media, and puts media at their places in a prompt. If a picture's file comes
+/// again while its medium is held, the result is the same medium. Any thread may call any method.
 class MediaIntake {
  public:
   /// `max_open_bytes`: of all media that are held at once. `tokenizer` may be null: then there are no videos, whose time stamps
@@ -51,6 +52,7 @@ class MediaIntake {
   MediumReader reader_;
   const int64_t max_open_bytes_;
   std::shared_ptr<std::atomic<int64_t>> open_bytes_;  // media may outlive this
+  mutable SharedPictures shared_;
 };
 
 }  // namespace ferry

@@ -17,19 +17,31 @@ namespace {
 
 constexpr std::chrono::milliseconds kTurnTick{20};  // between two looks at whether to wait on
 
+/// A SHA-256 in progress.
+class Sha256 {
+ public:
+  Sha256() { FERRY_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1) << "SHA-256"; }
+
+  void add(std::span<const std::byte> bytes) {
+    FERRY_CHECK_EQ(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()), 1);
+  }
+  MediumDigest finish() {
+    MediumDigest digest{};
+    FERRY_CHECK_EQ(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr), 1);
+    return digest;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(), EVP_MD_CTX_free};
+};
+
 /// Of the kind, the size and all pixels. Times are text and no part of it.
 MediumDigest digest_of(const Medium& medium) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  FERRY_CHECK(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1) << "SHA-256";
+  Sha256 hash;
   const std::array<int64_t, 4> shape{static_cast<int64_t>(medium.kind), medium.grid.t, medium.grid.h, medium.grid.w};
-  const auto add = [&](const void* bytes, std::size_t size) {
-    FERRY_CHECK_EQ(EVP_DigestUpdate(context.get(), bytes, size), 1);
-  };
-  add(shape.data(), sizeof(shape));
-  for (const Picture& frame : medium.frames) add(frame.rgb.data(), frame.rgb.size());
-  MediumDigest digest{};
-  FERRY_CHECK_EQ(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr), 1);
-  return digest;
+  hash.add(std::as_bytes(std::span(shape)));
+  for (const Picture& frame : medium.frames) hash.add(std::as_bytes(std::span(frame.rgb)));
+  return hash.finish();
 }
 
 Grid grid_of(int64_t steps, const Picture& frame, const PictureProcessor& p) {
@@ -47,6 +59,12 @@ std::string name_of_frame(const VideoFiles& files, int64_t frame_idx, const std:
 }
 
 }  // namespace
+
+MediumDigest digest_of_file(std::span<const std::byte> file) {
+  Sha256 hash;
+  hash.add(file);
+  return hash.finish();
+}
 
 int64_t Medium::num_bytes() const {
   int64_t num_bytes = 0;

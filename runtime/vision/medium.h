@@ -23,6 +23,9 @@ namespace ferry {
 /// SHA-256 of what the tower would see, so that a stranger cannot make two pictures that are taken for one.
 using MediumDigest = std::array<std::byte, 32>;
 
+/// The SHA-256 of a file.
+MediumDigest digest_of_file(std::span<const std::byte> file);
+
 /// A picture, or the sampled frames of a video, in the size that the tower reads.
 struct Medium {
   enum class Kind : uint8_t { kPicture, kVideo };

@@ -37,8 +37,9 @@ MediaIntake intake_for(int64_t num_pictures, const Tokenizer* tokenizer = nullpt
   return {demo_config(), tokenizer, {}, num_pictures * kPictureBytes};
 }
 
-std::shared_ptr<const Medium> read_one(const MediaIntake& intake) {
-  static const std::string file = png_of(drawn_picture(128, 128));
+/// Another picture for each number.
+std::shared_ptr<const Medium> read_one(const MediaIntake& intake, int64_t number = 0) {
+  const std::string file = png_of(drawn_picture(128, 128, number));
   return intake.read_picture(bytes_of(file), "picture 1");
 }
 
@@ -48,16 +49,22 @@ VideoFiles video_of(const std::vector<std::string>& files) {
 
 TEST(MediaIntake, CountsWhatIsHeld) {
   const MediaIntake intake = intake_for(2);
-  auto one = read_one(intake), two = read_one(intake);
+  auto one = read_one(intake), two = read_one(intake, 1);
   EXPECT_EQ(kPictureBytes, one->num_bytes());
-  expect_error([&] { read_one(intake); }, ErrorCode::kResourceExhausted,
+  expect_error([&] { read_one(intake, 2); }, ErrorCode::kResourceExhausted,
                {std::to_string(2 * kPictureBytes), std::to_string(kPictureBytes) + " more", "try again later"});
   const auto copy = one;
   one.reset();
-  expect_error([&] { read_one(intake); }, ErrorCode::kResourceExhausted, {"try again later"});
+  expect_error([&] { read_one(intake, 2); }, ErrorCode::kResourceExhausted, {"try again later"});
   two.reset();
-  two = read_one(intake);
-  EXPECT_EQ(copy->digest, two->digest);
+  two = read_one(intake, 2);
+  EXPECT_NE(copy->digest, two->digest);
+}
+
+TEST(MediaIntake, AFileThatIsHeldIsTheSameMedium) {
+  const MediaIntake intake = intake_for(1);
+  const auto one = read_one(intake);
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(one, read_one(intake)) << "and it takes no more memory";
 }
 
 TEST(MediaIntake, VideosCountAllTheirFrames) {
@@ -67,13 +74,13 @@ TEST(MediaIntake, VideosCountAllTheirFrames) {
   const MediaIntake intake = intake_for(5);
   const auto video = intake.read_video(video_of(files), "video 1");
   const auto picture = read_one(intake);
-  expect_error([&] { read_one(intake); }, ErrorCode::kResourceExhausted, {"try again later"});
+  expect_error([&] { read_one(intake, 1); }, ErrorCode::kResourceExhausted, {"try again later"});
 }
 
 TEST(MediaIntake, WhatIsTooMuchAloneIsNotTriedAgain) {
   const MediaIntake intake = intake_for(2);
   const std::string file = png_of(drawn_picture(128, 128));
-  const auto one = read_one(intake), two = read_one(intake);
+  const auto one = read_one(intake, 1), two = read_one(intake, 2);
   expect_error([&] { intake.read_picture(bytes_of(file), "picture 2", {.held_bytes = kPictureBytes}); },
                ErrorCode::kResourceExhausted, {"try again later"});
   expect_error([&] { intake.read_picture(bytes_of(file), "picture 3", {.held_bytes = 2 * kPictureBytes}); },
@@ -86,7 +93,7 @@ TEST(MediaIntake, WhatIsRefusedIsNotCounted) {
   for (int i = 0; i < 3; ++i)
     expect_error([&] { intake.read_picture(bytes_of("none"), "picture 3"); }, ErrorCode::kInvalidArgument, {"picture 3"});
   const auto held = read_one(intake);
-  for (int i = 0; i < 3; ++i) expect_error([&] { read_one(intake); }, ErrorCode::kResourceExhausted, {"try again later"});
+  for (int i = 1; i < 4; ++i) expect_error([&] { read_one(intake, i); }, ErrorCode::kResourceExhausted, {"try again later"});
 }
 
 TEST(MediaIntake, MediaMayOutliveIt) {
@@ -104,11 +111,11 @@ TEST(MediaIntake, ManyThreadsMayRead) {
   std::vector<std::thread> threads;
   std::atomic<int> num_read = 0;
   for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, t] {
       for (int i = 0; i < 5; ++i) {
         try {
-          const auto one = read_one(intake), two = read_one(intake);
-          EXPECT_EQ(one->digest, two->digest);
+          const auto one = read_one(intake, 2 * t), two = read_one(intake, 2 * t + 1);
+          EXPECT_NE(one->digest, two->digest);
           ++num_read;
         } catch (const Error& error) {
           EXPECT_EQ(ErrorCode::kResourceExhausted, error.code());
@@ -119,7 +126,7 @@ TEST(MediaIntake, ManyThreadsMayRead) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(num_read, 0);
   std::vector<std::shared_ptr<const Medium>> all;
-  for (int i = 0; i < 5; ++i) all.push_back(read_one(intake));  // all is given back
+  for (int i = 0; i < 5; ++i) all.push_back(read_one(intake, i));  // all is given back
 }
 
 TEST(MediaIntake, PlaceholdersAreTheTemplates) {
