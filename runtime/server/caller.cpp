@@ -29,13 +29,17 @@ grpc::Status check_single(const grpc::ServerContextBase& context) {
 }  // namespace
 
 Caller identify_caller(const grpc::ServerContextBase& context, const ApiKeys& keys) {
-  if (keys.empty()) return {.status = {}, .owner = "connection " + context.peer()};
-  if (grpc::Status status = check_single(context); !status.ok()) return {.status = std::move(status), .owner = {}};
+  if (keys.empty()) return {.status = {}, .owner = "connection " + context.peer(), .key = {}};
+  if (grpc::Status status = check_single(context); !status.ok()) return {.status = std::move(status), .owner = {}, .key = {}};
   const std::string_view key = presented_key(metadata_of(context, "authorization"), metadata_of(context, "x-api-key"));
-  if (const std::optional<int> index = keys.find(key)) return {.status = {}, .owner = "key " + std::to_string(*index)};
+  if (const std::optional<int> index = keys.find(key)) {
+    const std::string name = "key " + std::to_string(*index);
+    return {.status = {}, .owner = name, .key = name};
+  }
   return {.status = {grpc::StatusCode::UNAUTHENTICATED,
                      "this server needs an API key: metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"},
-          .owner = {}};
+          .owner = {},
+          .key = {}};
 }
 
 std::optional<TraceContext> trace_context_of(const grpc::ServerContextBase& context) {

@@ -18,6 +18,7 @@ namespace ferry {
 struct Caller {
   grpc::Status status;  // where a key is needed: UNAUTHENTICATED without a valid one, INVALID_ARGUMENT for one given twice
   std::string owner;    // of the requests that it makes: its key, or else its connection
+  std::string key;      // PromptStep's: empty without keys, so callers cannot have more shares by more connections
 };
 
 /// Looks for a key in the call's metadata: `authorization: Bearer KEY` or `x-api-key: KEY`. Without `keys` everybody may call.

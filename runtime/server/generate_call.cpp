@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "runtime/server/caller.h"
+#include "runtime/grammar/grammar_engine.h"
 #include "runtime/server/otlp/request_spans.h"
 #include "runtime/server/status.h"
 
@@ -22,6 +22,17 @@ std::optional<Clock::Time> deadline_of(const grpc::CallbackServerContext& contex
 
 grpc::Status exhausted(const std::string& message) { return {grpc::StatusCode::RESOURCE_EXHAUSTED, message}; }
 
+/// Calls `work`. Returns what it threw, else OK.
+template <class Work>
+grpc::Status status_after(const Work& work) {
+  try {
+    work();
+    return grpc::Status::OK;
+  } catch (const std::exception&) {
+    return current_status();
+  }
+}
+
 }  // namespace
 
 GenerateCall::GenerateCall(GenerateContext& shared)
@@ -31,11 +42,11 @@ GenerateCall::~GenerateCall() {
   if (num_message_bytes_ >= 0) open_calls_->leave(num_message_bytes_);
 }
 
-void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, std::string owner) {
+void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, Caller caller) {
   self_ = shared_from_this();
   context_ = &context;
   message_ = std::move(message);
-  owner_ = std::move(owner);
+  caller_ = std::move(caller);
   arrival_ = shared_.clock.now();
   deadline_ = deadline_of(context, shared_.clock);
   try {
@@ -55,14 +66,41 @@ void GenerateCall::hand_to_pool() {
     is_preparing_ = true;
   }
   try {
-    place_ = shared_.preparations.enter(owner_, message_->request_id(), [this] { is_aborted_ = true; });
+    place_ = shared_.preparations.enter(caller_.owner, message_->request_id(), [this] { is_aborted_ = true; });
   } catch (const Error& e) {
     stop_preparing({}, to_status(e));
     return;
   }
-  if (shared_.pools.try_run(message_->work(), [call = self_] { call->prepare(); })) return;
-  shared_.preparations.leave(place_);
-  stop_preparing({}, to_status(shared_.pools.refusal()));
+  if (message_->has_grammar()) return run_on({.work = PromptWork::kText}, &GenerateCall::find_grammar);
+  run_on(message_->step(shared_.limits), &GenerateCall::prepare);
+}
+
+/// Has a pool do the next step of preparing the call.
+void GenerateCall::run_on(PromptStep step, void (GenerateCall::*work)()) {
+  step.key = caller_.key;
+  if (shared_.pools.try_run(step, [call = shared_from_this(), work] { (*call.*work)(); })) return;
+  end_preparing({}, to_status(shared_.pools.refusal()));
+}
+
+/// On a pool's thread. A grammar that was compiled before needs no turn among those that compile.
+void GenerateCall::find_grammar() {
+  const grpc::Status failure = status_after([&] {
+    check_in();
+    grammar_ = shared_.engine.grammars().find(*message_->read_grammar());
+  });
+  if (!failure.ok()) return end_preparing({}, failure);
+  if (grammar_ == nullptr) return run_on({.work = PromptWork::kGrammar}, &GenerateCall::compile_grammar);
+  run_on(message_->step(shared_.limits), &GenerateCall::prepare);
+}
+
+/// On a pool's thread.
+void GenerateCall::compile_grammar() {
+  const grpc::Status failure = status_after([&] {
+    check_in();
+    grammar_ = shared_.engine.grammars().compile(*message_->read_grammar(), [this] { check_in(); });
+  });
+  if (!failure.ok()) return end_preparing({}, failure);
+  run_on(message_->step(shared_.limits), &GenerateCall::prepare);
 }
 
 void GenerateCall::refuse(const grpc::Status& status) {
@@ -73,8 +111,7 @@ void GenerateCall::refuse(const grpc::Status& status) {
 /// On a pool's thread.
 void GenerateCall::prepare() {
   std::vector<RequestNumber> numbers;
-  grpc::Status failure;
-  try {
+  const grpc::Status failure = status_after([&] {
     std::vector<Request> requests = make_requests();
     {
       const std::lock_guard lock(mutex_);
@@ -83,9 +120,13 @@ void GenerateCall::prepare() {
       begin_answer(requests);
     }
     numbers = submit(std::move(requests));
-  } catch (const std::exception&) {
-    failure = current_status();
-  }
+  });
+  end_preparing(numbers, failure);
+}
+
+/// The call goes on as requests `numbers`, or ends with `failure`.
+void GenerateCall::end_preparing(const std::vector<RequestNumber>& numbers, const grpc::Status& failure) {
+  grammar_.reset();
   shared_.preparations.leave(place_);  // first: who hears that the request was refused may use the id again
   if (numbers.empty() && is_aborted_) tell_abort();
   const bool has_failed = stop_preparing(numbers, failure);
@@ -140,16 +181,19 @@ void GenerateCall::tell_abort() {
   on_event(0, event);
 }
 
+/// Throws why the call's prompt is of no use any more.
+void GenerateCall::check_in() const {
+  if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
+  if (const std::optional<Error> failure = shared_.engine.failure()) throw *failure;
+  if (deadline_ && shared_.clock.now() >= *deadline_)
+    throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
+}
+
 std::vector<Request> GenerateCall::make_requests() const {
-  const auto check_in = [&] {
-    if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
-    if (const std::optional<Error> failure = shared_.engine.failure()) throw *failure;
-    if (deadline_ && shared_.clock.now() >= *deadline_)
-      throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
-  };
   check_in();
   std::vector<Request> requests = message_->make_requests(
-      shared_.engine, {.limits = shared_.limits, .check_in = check_in, .deadline = deadline_, .clock = shared_.clock});
+      shared_.engine,
+      {.limits = shared_.limits, .check_in = [this] { check_in(); }, .deadline = deadline_, .clock = shared_.clock});
   bound_answer(requests, {.most_bytes = shared_.limits.answer_bytes,
                           .vocab_size = shared_.engine.model_info().vocab_size,
                           .form = message_->answer_form()});
@@ -157,7 +201,7 @@ std::vector<Request> GenerateCall::make_requests() const {
   for (Request& request : requests) {
     request.call = call;
     request.id = message_->request_id();
-    request.owner = request.account = owner_;
+    request.owner = request.account = caller_.owner;
     request.arrival = arrival_;
     request.deadline = deadline_;
   }
@@ -191,7 +235,7 @@ void GenerateCall::leave() {
     if (!held_.was_large()) return;  // the lock goes before the call
   }
   try {
-    static_cast<void>(shared_.pools.try_run(PromptWork::kText, [call = std::move(last_use)]() mutable {
+    static_cast<void>(shared_.pools.try_run({.key = caller_.key}, [call = std::move(last_use)]() mutable {
       call.reset();
       return_free_pages();
     }));
@@ -255,7 +299,7 @@ void GenerateCall::end_badly(const grpc::Status& status) {
   failure_ = status;
   // Without a place in its queue, or memory for one, they come to their own ends.
   try {
-    static_cast<void>(shared_.pools.try_run(PromptWork::kText, [call = shared_from_this()] { call->abort_requests(); }));
+    static_cast<void>(shared_.pools.try_run({.key = caller_.key}, [call = shared_from_this()] { call->abort_requests(); }));
   } catch (const std::bad_alloc&) {
   }
 }

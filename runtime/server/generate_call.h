@@ -13,11 +13,15 @@
 #include <vector>
 
 #include "runtime/server/answer_bytes.h"
+#include "runtime/server/caller.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/prompt_task.h"
 #include "runtime/server/status.h"
 
 namespace ferry {
+
+class CompiledGrammar;
+struct GrammarSpec;
 
 /// What a call asks for, as its service's message has it, which it borrows until the call has made its requests.
 class CallMessage {
@@ -29,10 +33,14 @@ class CallMessage {
   /// Refuses what is wrong or too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its
   /// value and what is allowed.
   virtual void check(const ServerLimits& limits) = 0;
-  /// Of one that was checked, as what follows.
-  virtual PromptWork work() const = 0;
+  /// The step that make_requests() is, without the key. Of one that was checked, as what follows.
+  virtual PromptStep step(const ServerLimits& limits) const = 0;
   /// Whether its answer leaves as it comes.
   virtual AnswerForm answer_form() const = 0;
+  /// Reads what the text has to be like; null if the message does not say. Takes time, and throws Error. Valid as long as the
+  /// message.
+  virtual const GrammarSpec* read_grammar() { return nullptr; }
+  virtual bool has_grammar() const { return false; }
   /// One for each completion, siblings if there are several; without id, owner, arrival and deadline. Takes time: milliseconds
   /// for 10 kB of text, tens of them for a picture. Throws Error.
   virtual std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) = 0;
@@ -58,10 +66,11 @@ class CallAnswer {
 /// requests are submitted, the coordinator until each request's last event (through the sinks), and whoever is running one of
 /// its methods.
 ///
-/// gRPC's thread only looks at sizes; prompts are made on a thread of a pool. Until they are submitted, the call is among the
-/// preparations. From then on the engine's thread brings events. At most one message is being written, and what is told
-/// meanwhile is kept as one: a caller who does not read costs the ids, the logprobs and the text of its answer, which --answer-bytes
-/// bounds. The status follows the last message. An allocation that fails ends the call alone.
+/// gRPC's thread only looks at sizes; prompts are made on threads of PromptPools, one step after the other. Until they are
+/// submitted, the call is among the preparations. From then on the engine's thread brings events. At most one message is being
+/// written. Events that come meanwhile are kept as one message. So a caller that does not read costs the ids, the logprobs and
+/// the text of its answer, which --answer-bytes bounds. The status follows the last message. An allocation that fails ends the
+/// call alone.
 class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
  public:
   explicit GenerateCall(GenerateContext& shared);
@@ -69,8 +78,8 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  /// Takes the call that gRPC brought, which both stay until OnDone; `owner` is who makes it.
-  void start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, std::string owner);
+  /// Takes the call that gRPC brought, which both stay until OnDone.
+  void start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, Caller caller);
   /// Ends the call with `status` at once, instead of start().
   void refuse(const grpc::Status& status);
 
@@ -89,10 +98,15 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   virtual void finish(const grpc::Status& status) = 0;
 
   void hand_to_pool();
+  void run_on(PromptStep step, void (GenerateCall::*work)());
+  void find_grammar();
+  void compile_grammar();
   void prepare();
+  void check_in() const;
   std::vector<Request> make_requests() const;
   std::vector<RequestNumber> submit(std::vector<Request> requests);
   void tell_abort();
+  void end_preparing(const std::vector<RequestNumber>& numbers, const grpc::Status& failure);
   bool stop_preparing(std::vector<RequestNumber> numbers, const grpc::Status& failure);
   void abort_requests();
   void on_event(std::size_t choice, const GenerateEvent& event);
@@ -110,7 +124,8 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   std::shared_ptr<GenerateCall> self_;
   grpc::CallbackServerContext* context_ = nullptr;
   std::unique_ptr<CallMessage> message_;  // of use while the call is being prepared
-  std::string owner_;
+  Caller caller_;
+  std::shared_ptr<const CompiledGrammar> grammar_;  // so that it is still there when matchers are made; one thread at a time
   Clock::Time arrival_;
   std::optional<Clock::Time> deadline_;
   int64_t num_message_bytes_ = -1;  // once it was let in

@@ -32,7 +32,7 @@ GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits
       limits(bounded_by(engine_client.prompt_bounds(), server_limits)),
       clock(its_clock),
       preparations(its_clock),
-      pools(engine_client.load()),
+      pools(engine_client.load(), server_limits),
       open_calls(std::make_shared<OpenCalls>(max_open_calls(engine_client.load()), server_limits.grpc_memory_bytes)),
       answers(std::make_shared<AnswerMemory>(server_limits.total_answer_bytes)) {}
 

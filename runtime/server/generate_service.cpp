@@ -22,7 +22,9 @@ class GenerateMessage final : public CallMessage {
   int64_t num_bytes() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { check_bounds(message_, limits); }
-  PromptWork work() const override { return has_media(message_) ? PromptWork::kMedia : PromptWork::kText; }
+  PromptStep step(const ServerLimits& limits) const override {
+    return has_media(message_) ? step_of_media(urls_of_media(message_), limits) : PromptStep{};
+  }
   AnswerForm answer_form() const override { return AnswerForm::kStream; }
 
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
@@ -91,7 +93,7 @@ class GenerateService : public v1::Inference::CallbackService {
     const auto call = std::make_shared<StreamedCall<v1::GenerateResponse>>(shared_, std::make_unique<GenerateAnswer>());
     Caller caller = identify_caller(*context, keys_);
     if (caller.status.ok()) {
-      call->start(*context, std::make_unique<GenerateMessage>(*request), std::move(caller.owner));
+      call->start(*context, std::make_unique<GenerateMessage>(*request), std::move(caller));
     } else {
       call->refuse(caller.status);
     }

@@ -65,6 +65,18 @@ bool has_media(const v1::GenerateRequest& message) {
   return found;
 }
 
+std::vector<std::string_view> urls_of_media(const v1::GenerateRequest& message) {
+  std::vector<std::string_view> urls;
+  const auto add = [&](const v1::Picture& picture) {
+    if (!picture.url().empty()) urls.emplace_back(picture.url());
+  };
+  for_each_part(message, [&](const v1::Part& part, const std::string&) {
+    if (part.has_picture()) add(part.picture());
+    for (const v1::Picture& frame : part.video().frames()) add(frame);
+  });
+  return urls;
+}
+
 std::string MessageMedia::read(const v1::ChatMessage& message) {
   if (message.parts().empty()) return message.content();
   std::string text;

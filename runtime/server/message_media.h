@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ferry/v1/inference.pb.h"
@@ -19,6 +20,9 @@ void check_media(const v1::GenerateRequest& message, const ServerLimits& limits)
 
 /// Whether there is any.
 bool has_media(const v1::GenerateRequest& message);
+
+/// The URLs of all files that have one. They borrow from the message.
+std::vector<std::string_view> urls_of_media(const v1::GenerateRequest& message);
 
 /// Reads the media of one request, part by part. For one thread.
 class MessageMedia {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -174,6 +175,19 @@ RemoteUrl parse_remote_url(std::string_view url, const std::vector<std::string>&
   const std::string_view target = rest.substr(end);
   parsed.target = (target.starts_with('/') ? "" : "/") + std::string(target);
   return parsed;
+}
+
+std::vector<std::string> hosts_to_ask(std::span<const std::string_view> urls, const std::vector<std::string>& allowed) {
+  std::set<std::string> asked;
+  if (allowed.empty()) return {};
+  for (const std::string_view url : urls) {
+    if (is_data_url(url)) continue;
+    try {
+      asked.insert(parse_remote_url(url, allowed).host);
+    } catch (const Error&) {  // the request is refused when its pictures are read
+    }
+  }
+  return {asked.begin(), asked.end()};
 }
 
 std::vector<std::string> parse_remote_hosts(const std::string& text) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,10 @@ struct RemoteUrl {
 ///
 /// Throws Error{kInvalidArgument}.
 RemoteUrl parse_remote_url(std::string_view url, const std::vector<std::string>& hosts, const std::string& name = "picture");
+
+/// The hosts that would be asked for the files at `urls`, each once. URLs that parse_remote_url() refuses, and
+/// data URLs, ask none.
+std::vector<std::string> hosts_to_ask(std::span<const std::string_view> urls, const std::vector<std::string>& allowed);
 
 /// The value of --allow-remote-images, HOST[:PORT],…: its entries in lower case. A host is a name or a public IPv4 address,
 /// without scheme, path or wildcard.

@@ -1,6 +1,7 @@
 #include "runtime/server/request_media.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -20,6 +21,11 @@ void check_count(int64_t count, int64_t allowed, const char* what) {
 void MediaCount::add(int64_t num_frames) {
   check_count(++num_media_, limits_.pictures, "pictures and videos");
   check_count(num_frames_ += num_frames, limits_.video_frames, "frames of videos");
+}
+
+PromptStep step_of_media(std::span<const std::string_view> urls, const ServerLimits& limits) {
+  std::vector<std::string> hosts = hosts_to_ask(urls, limits.picture_hosts);
+  return {.work = hosts.empty() ? PromptWork::kMedia : PromptWork::kFetch, .hosts = std::move(hosts)};
 }
 
 void RequestMedia::read(const MediaPart& part) {
@@ -54,7 +60,7 @@ std::shared_ptr<const Medium> RequestMedia::read_video(const MediaPart& video, c
 
 IntakeTask RequestMedia::intake_task() const {
   int64_t held_bytes = 0;
-  for (const auto& medium : media_) held_bytes += medium->num_bytes();
+  for (const auto& medium : std::set(media_.begin(), media_.end())) held_bytes += medium->num_bytes();
   return {.check_in = task_.check_in, .held_bytes = held_bytes};
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/media_intake.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/server/engine_client.h"
+#include "runtime/server/prompt_pools.h"
 #include "runtime/server/prompt_task.h"
 
 // Pictures and videos of one request, whatever protocol brought them.
@@ -46,6 +47,10 @@ class MediaCount {
   const ServerLimits& limits_;
   int64_t num_media_ = 0, num_frames_ = 0;
 };
+
+/// The step that makes a prompt with media: kFetch if any of `urls` is on another host that may be asked, else kMedia. It has
+/// no key yet.
+PromptStep step_of_media(std::span<const std::string_view> urls, const ServerLimits& limits);
 
 /// Reads the media of one request, one after another. For one thread.
 class RequestMedia {

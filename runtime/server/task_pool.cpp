@@ -1,38 +1,43 @@
 #include "runtime/server/task_pool.h"
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 namespace ferry {
 
-TaskPool::TaskPool(std::size_t num_threads, std::size_t max_waiting) : max_waiting_(max_waiting) {
+TaskPool::TaskPool(std::size_t num_threads, std::size_t max_waiting) : num_threads_(num_threads), queue_(max_waiting) {
   try {
     for (std::size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (...) {
-    leave();
+    drain();
     throw;
   }
 }
 
-TaskPool::~TaskPool() { leave(); }
+TaskPool::~TaskPool() { drain(); }
 
-void TaskPool::leave() {
+void TaskPool::drain() {
   {
     const std::scoped_lock lock(mutex_);
-    is_leaving_ = true;
+    is_draining_ = true;
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
-bool TaskPool::try_run(std::function<void()> task) {
+bool TaskPool::try_run(const std::vector<TaskShare>& shares, std::function<void()> task) {
   {
     const std::scoped_lock lock(mutex_);
-    if (waiting_.size() >= max_waiting_) return false;
-    waiting_.push_back(std::move(task));
+    if (is_draining_ || !queue_.push(shares, std::move(task))) return false;
   }
   changed_.notify_one();
   return true;
+}
+
+bool TaskPool::try_run(std::function<void()> task) {
+  return try_run({{.name = "", .max_running = num_threads_}}, std::move(task));
 }
 
 /// What a task holds goes with it, also where it throws: a call that is dropped so answers that it was.
@@ -46,15 +51,18 @@ void TaskPool::run(const std::function<void()>& task) {
 void TaskPool::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_leaving_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    {
-      const std::function<void()> task = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      run(task);
-    }
+    std::optional<FairQueue::Started> next;
+    changed_.wait(lock, [&] {
+      next = queue_.start_next();
+      return next || (is_draining_ && queue_.num_waiting() == 0);
+    });
+    if (!next) return;
+    lock.unlock();
+    run(next->task);
+    next->task = nullptr;  // what it holds is released without the lock
     lock.lock();
+    queue_.finish(*next);
+    changed_.notify_all();  // tasks that waited for its shares may start, and the pool may be empty now
   }
 }
 

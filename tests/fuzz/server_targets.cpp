@@ -204,7 +204,7 @@ void take_vllm_request(Input input) {
   static const vllm::Settings settings{.model_names = {"small"}, .model_path = "", .defaults = {}};
   static TextEngineClient engine;
   const Input bytes = input.subspan(1);
-  const auto take = [&](const vllm::GenerateFields& fields) {
+  const auto take = [&](vllm::GenerateFields fields) {
     FERRY_CHECK(fields.num_choices >= 1 && fields.sampling.min_tokens >= 0);
     for (Request& request :
          vllm::make_requests(fields, engine, {.limits = limits, .check_in = [] {}, .deadline = {}}, AnswerForm::kStream)) {

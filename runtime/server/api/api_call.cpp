@@ -2,12 +2,14 @@
 
 #include "runtime/base/random_id.h"
 #include "runtime/server/api/answer_head.h"
+#include "runtime/server/api/output_constraint.h"
 #include "runtime/server/otlp/request_spans.h"
 
 namespace ferry::api {
 
-ApiCall::ApiCall(ApiContext& context, HttpReply reply, const ErrorForm& errors)
+ApiCall::ApiCall(ApiContext& context, std::string key, HttpReply reply, const ErrorForm& errors)
     : context_(context),
+      key_(std::move(key)),
       owner_("http " + random_id()),
       errors_(errors),
       reply_(std::move(reply)),
@@ -28,7 +30,7 @@ ApiCall::~ApiCall() {
 }
 
 void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read, const ErrorForm& errors) {
-  std::make_shared<ApiCall>(context, std::move(reply), errors)->begin(std::move(request), read);
+  std::make_shared<ApiCall>(context, key_of(request), std::move(reply), errors)->begin(std::move(request), read);
 }
 
 void ApiCall::begin(HttpRequest request, const ReadTask& read) {
@@ -41,12 +43,12 @@ void ApiCall::begin(HttpRequest request, const ReadTask& read) {
   } catch (const Error& error) {
     return fail(ApiError(error));
   }
-  run_on(PromptWork::kText,
-         [call = shared_from_this(), request = std::move(request), read] { call->read_request(request, read); });
+  run_on({}, [call = shared_from_this(), request = std::move(request), read] { call->read_request(request, read); });
 }
 
-void ApiCall::run_on(PromptWork work, std::function<void()> step) {
-  if (context_.pools.try_run(work, std::move(step))) return;
+void ApiCall::run_on(PromptStep step, std::function<void()> work) {
+  step.key = key_;
+  if (context_.pools.try_run(step, std::move(work))) return;
   fail(ApiError(context_.pools.refusal()));
   leave_preparations();
 }
@@ -67,9 +69,37 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
     fail(current_error());
     return leave_preparations();
   }
-  if (!task->has_media() && !task->generation().constraint) return prepare(*task);  // else it may take long
-  run_on(task->has_media() ? PromptWork::kMedia : PromptWork::kGrammar,
-         [call = shared_from_this(), task] { call->prepare(*task); });
+  if (task->generation().constraint) return prepare_grammar(task);
+  PromptStep step = task->step(context_.settings.limits);
+  if (step.work == PromptWork::kText) return prepare(*task);
+  run_on(std::move(step), [call = shared_from_this(), task] { call->prepare(*task); });
+}
+
+/// On a thread for text. A grammar that was compiled before needs no turn among those that compile.
+void ApiCall::prepare_grammar(const std::shared_ptr<ApiTask>& task) {
+  auto grammar = context_.grammars.find(task->generation().constraint->spec);
+  if (grammar == nullptr)
+    return run_on({.work = PromptWork::kGrammar}, [call = shared_from_this(), task] { call->compile_grammar(task); });
+  prepare_with(std::move(grammar), task);
+}
+
+/// On a thread for grammars.
+void ApiCall::compile_grammar(const std::shared_ptr<ApiTask>& task) {
+  std::shared_ptr<const CompiledGrammar> grammar;
+  try {
+    check_in();
+    grammar = api::compile_grammar(context_.grammars, *task->generation().constraint, [this] { check_in(); });
+  } catch (const std::exception&) {
+    fail(current_error());
+    return leave_preparations();
+  }
+  prepare_with(std::move(grammar), task);
+}
+
+/// `grammar` is held until the matchers are made, so that it is still there.
+void ApiCall::prepare_with(std::shared_ptr<const CompiledGrammar> grammar, const std::shared_ptr<ApiTask>& task) {
+  run_on(task->step(context_.settings.limits),
+         [call = shared_from_this(), task, grammar = std::move(grammar)] { call->prepare(*task); });
 }
 
 /// On a thread of a pool.

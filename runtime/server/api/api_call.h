@@ -20,24 +20,29 @@ namespace ferry::api {
 /// One call that wants tokens, from its arrival to its answer. Several parties hold it: the thread that prepares it, and the
 /// coordinator through the sinks of its requests, one for each choice.
 ///
-/// The I/O thread only hands it to a pool. There the body is read, the prompt made and the requests submitted; until then the
-/// call is among the preparations. The engine's thread brings events. Of a stream they become text at once, which is written
-/// without waiting for the client; of a whole answer they are kept, and a pool writes it. A client that goes ends the requests,
-/// and so does the failure of one of them the others. An allocation that fails is the call's error alone.
+/// The I/O thread only hands it to a pool. There the body is read, the grammar compiled, the prompt made and the requests
+/// submitted, each step on threads for its kind of work. Until then the call is among the preparations. The engine's thread
+/// brings events. Of a stream they become text at once, which is written without waiting for the client; of a whole answer they
+/// are kept, and a pool writes it. A client that goes ends the requests, and so does the failure of one of them the others. An
+/// allocation that fails is the call's error alone.
 class ApiCall : public std::enable_shared_from_this<ApiCall> {
  public:
   /// Begins a call; on the I/O thread. `context` must outlive the calls.
   static void start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read, const ErrorForm& errors);
 
-  ApiCall(ApiContext& context, HttpReply reply, const ErrorForm& errors);
+  /// `key`: PromptStep's.
+  ApiCall(ApiContext& context, std::string key, HttpReply reply, const ErrorForm& errors);
   ~ApiCall();
   ApiCall(const ApiCall&) = delete;
   ApiCall& operator=(const ApiCall&) = delete;
 
  private:
   void begin(HttpRequest request, const ReadTask& read);
-  void run_on(PromptWork work, std::function<void()> step);
+  void run_on(PromptStep step, std::function<void()> work);
   void read_request(const HttpRequest& request, const ReadTask& read);
+  void prepare_grammar(const std::shared_ptr<ApiTask>& task);
+  void compile_grammar(const std::shared_ptr<ApiTask>& task);
+  void prepare_with(std::shared_ptr<const CompiledGrammar> grammar, const std::shared_ptr<ApiTask>& task);
   void prepare(ApiTask& task);
   void submit(PreparedCall prepared);
   void release_events();
@@ -57,6 +62,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
 
   ApiContext& context_;
   const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
+  const std::string key_;
   const std::string owner_;  // of its requests: nobody else's name, so that ids need not differ between calls
   const ErrorForm errors_;
   HttpHeaders headers_;                  // of the answer

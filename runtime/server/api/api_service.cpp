@@ -20,7 +20,7 @@ class ApiService::Impl {
                  .settings = std::move(settings),
                  .grammars = engine.grammars(),
                  .finishers = TaskPool(1, kMaxWaitingAnswers),
-                 .pools = PromptPools(engine.load())} {}
+                 .pools = PromptPools(engine.load(), context_.settings.limits)} {}
 
   ApiContext& context() { return context_; }
 

@@ -10,6 +10,7 @@
 #include "runtime/server/api/api_error.h"
 #include "runtime/server/api/generation_fields.h"
 #include "runtime/server/http/router.h"
+#include "runtime/server/prompt_pools.h"
 #include "runtime/server/prompt_task.h"
 
 namespace ferry::api {
@@ -26,7 +27,8 @@ class ApiTask {
   virtual ~ApiTask() = default;
 
   virtual const GenerationFields& generation() const = 0;
-  virtual bool has_media() const = 0;
+  /// The step that prepare() is, without the key.
+  virtual PromptStep step(const ServerLimits& limits) const = 0;
   /// Makes prompts. Takes time; throws ApiError, Error and what task.check_in throws. Called once.
   virtual PreparedCall prepare(const PromptTask& task) = 0;
 };

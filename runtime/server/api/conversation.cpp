@@ -19,7 +19,7 @@ class ConversationTask final : public ApiTask {
         grammars_(grammars) {}
 
   const GenerationFields& generation() const override { return conversation_.generation; }
-  bool has_media() const override { return !conversation_.prompt.picture_urls.empty(); }
+  PromptStep step(const ServerLimits& limits) const override { return step_of_chat(conversation_.prompt, limits); }
 
   PreparedCall prepare(const PromptTask& task) override {
     GenerationFields& fields = conversation_.generation;

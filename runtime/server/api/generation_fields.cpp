@@ -157,6 +157,10 @@ std::string account_of(const HttpRequest& request, const ordered_json* user) {
   return user != nullptr && user->is_string() ? "user " + user->get_ref<const std::string&>().substr(0, kUserBytes) : "";
 }
 
+std::string key_of(const HttpRequest& request) {
+  return request.caller ? "key " + std::to_string(*request.caller) : std::string();
+}
+
 GenerationFields read_generation(const RequestFields& fields, const HttpRequest& request, const ApiSettings& settings) {
   check_model(fields, settings);
   refuse_unserved(fields);

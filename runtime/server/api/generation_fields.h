@@ -47,6 +47,9 @@ struct GenerationFields {
 /// with a key cannot have more shares than one by naming users. Of a name only the beginning counts.
 std::string account_of(const HttpRequest& request, const nlohmann::ordered_json* user);
 
+/// The key that PromptStep has. A `user` that a request names is none, since one client could name many.
+std::string key_of(const HttpRequest& request);
+
 /// What both routes understand alike. `max_tokens` is read by the routes, whose defaults differ. Throws ApiError: 404 for a
 /// model that is not served, 400 for values out of range and for fields that change an answer and are not served.
 GenerationFields read_generation(const RequestFields& fields, const HttpRequest& request, const ApiSettings& settings);

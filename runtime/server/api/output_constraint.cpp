@@ -70,6 +70,16 @@ std::optional<OutputConstraint> with_tools(std::optional<OutputConstraint> own, 
   return own;
 }
 
+std::shared_ptr<const CompiledGrammar> compile_grammar(GrammarEngine& grammars, const OutputConstraint& constraint,
+                                                       const std::function<void()>& check_in) {
+  try {
+    return grammars.compile(constraint.spec, check_in);
+  } catch (const Error& error) {
+    check_in();  // what it throws is nothing that the field is to blame for
+    throw ApiError(error, constraint.param);
+  }
+}
+
 std::shared_ptr<TokenGrammar> make_matcher(GrammarEngine& grammars, const std::optional<OutputConstraint>& constraint,
                                            std::span<const TokenId> prompt, const ReplyMarkers& markers) {
   if (!constraint) return nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,11 @@ void add_constraint(std::optional<OutputConstraint> more, std::optional<OutputCo
 /// if both are there.
 std::optional<OutputConstraint> with_tools(std::optional<OutputConstraint> own, const ToolSet& tools, const ToolChoice& choice,
                                            bool parallel_calls, const ReplyMarkers& markers);
+
+/// Compiles the grammar of a constraint, which make_matcher() finds while the result is held. Takes time, and throws ApiError
+/// and what `check_in` throws, as GrammarEngine::compile() does.
+std::shared_ptr<const CompiledGrammar> compile_grammar(GrammarEngine& grammars, const OutputConstraint& constraint,
+                                                       const std::function<void()>& check_in);
 
 /// A matcher for a completion of `prompt`, null without a constraint: it begins behind the thought that the prompt ends in, if
 /// it does. Takes time; throws ApiError.

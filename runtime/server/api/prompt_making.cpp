@@ -65,6 +65,11 @@ std::string render_chat(const EngineClient& engine, const ChatPrompt& chat, cons
   return engine.tokenizer().decode(engine.encode_chat(chat.input, check_in), SpecialTokens::kKeep);
 }
 
+PromptStep step_of_chat(const ChatPrompt& chat, const ServerLimits& limits) {
+  if (chat.picture_urls.empty()) return {};
+  return step_of_media(std::vector<std::string_view>(chat.picture_urls.begin(), chat.picture_urls.end()), limits);
+}
+
 MediaPrompt encode_chat(const EngineClient& engine, const ChatPrompt& chat, const GenerationFields& fields,
                         const PromptTask& task) {
   RequestMedia media(engine, task);

@@ -8,6 +8,7 @@
 #include "runtime/server/api/conversation.h"
 #include "runtime/server/api/settings.h"
 #include "runtime/server/engine_client.h"
+#include "runtime/server/prompt_pools.h"
 #include "runtime/server/prompt_task.h"
 #include "runtime/server/siblings.h"
 
@@ -25,6 +26,9 @@ void check_num_choices(const EngineClient& engine, std::size_t num_choices);
 /// The tokens of a text, cut as `truncation` says if it is there; else a prompt that is too long is refused.
 std::vector<TokenId> encode_prompt(const EngineClient& engine, const CompletionPrompt& prompt, const GenerationFields& fields,
                                    const PromptTask& task);
+
+/// The step that encode_chat() is, without the key.
+PromptStep step_of_chat(const ChatPrompt& chat, const ServerLimits& limits);
 
 /// The tokens of a conversation, with its pictures.
 MediaPrompt encode_chat(const EngineClient& engine, const ChatPrompt& chat, const GenerationFields& fields,

@@ -16,7 +16,7 @@ class CompletionTask final : public ApiTask {
       : request_(std::move(request)), engine_(engine), grammars_(grammars), settings_(settings) {}
 
   const GenerationFields& generation() const override { return request_.generation; }
-  bool has_media() const override { return false; }
+  PromptStep step(const ServerLimits& /*limits*/) const override { return {}; }
 
   PreparedCall prepare(const PromptTask& task) override {
     GenerationFields& fields = request_.generation;

@@ -34,7 +34,9 @@ class EngineMessage final : public CallMessage {
   int64_t num_bytes() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { fields_ = read_engine_request(message_, limits); }
-  PromptWork work() const override { return work_of(fields_); }
+  PromptStep step(const ServerLimits& limits) const override { return step_of(fields_, limits); }
+  bool has_grammar() const override { return fields_.constraint.has_value(); }
+  const GrammarSpec* read_grammar() override { return vllm::read_grammar(fields_); }
   AnswerForm answer_form() const override { return message_.stream() ? AnswerForm::kStream : AnswerForm::kWhole; }
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
     return vllm::make_requests(fields_, engine, task, answer_form());
@@ -93,7 +95,7 @@ class EngineService final : public wire::VllmEngine::CallbackService {
     const auto call = std::make_shared<StreamedCall<wire::GenerateResponse>>(context_.calls, std::move(answer));
     Caller caller = identify_caller(*context, context_.keys);
     if (caller.status.ok()) {
-      call->start(*context, std::make_unique<EngineMessage>(*request), std::move(caller.owner));
+      call->start(*context, std::make_unique<EngineMessage>(*request), std::move(caller));
     } else {
       call->refuse(caller.status);
     }

@@ -117,19 +117,22 @@ void check_fields(const GenerateFields& fields, const FieldNames& names, const S
   check_stop_strings(names.stop, fields.sampling.stop, limits);
 }
 
-PromptWork work_of(const GenerateFields& fields) {
-  if (!fields.picture_urls.empty()) return PromptWork::kMedia;
-  return fields.constraint ? PromptWork::kGrammar : PromptWork::kText;
+PromptStep step_of(const GenerateFields& fields, const ServerLimits& limits) {
+  return fields.picture_urls.empty() ? PromptStep{} : step_of_media(fields.picture_urls, limits);
 }
 
-std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task,
-                                   AnswerForm form) {
+const GrammarSpec* read_grammar(GenerateFields& fields) {
+  if (!fields.constraint) return nullptr;
+  if (!fields.constraint->spec) fields.constraint->spec = grammar_of(*fields.constraint);
+  return &*fields.constraint->spec;
+}
+
+std::vector<Request> make_requests(GenerateFields& fields, EngineClient& engine, const PromptTask& task, AnswerForm form) {
   check_room_for_choices(engine, fields.num_choices);
-  std::optional<GrammarSpec> grammar;
-  if (fields.constraint) grammar = grammar_of(*fields.constraint);
+  const GrammarSpec* const grammar = read_grammar(fields);
   const MediaPrompt prompt = make_prompt(fields, engine, task);
-  const bool begins_in_thought =
-      grammar && !fields.constraint->holds_in_thought && ReplyMarkers(engine.tokenizer()).ends_in_reasoning(prompt.ids);
+  const bool begins_in_thought = grammar != nullptr && !fields.constraint->holds_in_thought &&
+                                 ReplyMarkers(engine.tokenizer()).ends_in_reasoning(prompt.ids);
   Request request;
   request.sampling = sampling_for(fields, engine, std::ssize(prompt.ids));
   request.sampling.seed = fields.seed ? *fields.seed : random_seed();
@@ -144,7 +147,7 @@ std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& e
                           .may_shorten = !fields.max_tokens});
   for (std::size_t choice = 0; choice < requests.size(); ++choice) {
     requests[choice].sampling.seed += choice;
-    if (grammar) requests[choice].grammar = engine.grammars().make(*grammar, begins_in_thought);
+    if (grammar != nullptr) requests[choice].grammar = engine.grammars().make(*grammar, begins_in_thought);
   }
   make_siblings(requests);
   return requests;

@@ -24,6 +24,7 @@ struct Constraint {
   std::string_view text;             // of all but kObject and kChoices
   std::vector<std::string> choices;  // of kChoices
   bool holds_in_thought = false;     // else it begins behind the thought that the prompt ends in, if it does
+  std::optional<GrammarSpec> spec;   // once read_grammar() has read it
 };
 
 /// What requests of vLLM's services have in common, as they mean it. Borrows the message's strings.
@@ -58,9 +59,9 @@ struct FieldNames {
 /// Throws Error{kInvalidArgument}.
 void check_fields(const GenerateFields& fields, const FieldNames& names, const ServerLimits& limits);
 
-PromptWork work_of(const GenerateFields& fields);
-
+PromptStep step_of(const GenerateFields& fields, const ServerLimits& limits);
+const GrammarSpec* read_grammar(GenerateFields& fields);
 /// As CallMessage::make_requests(), with no more tokens than the answer may have where the fields have no max_tokens.
-std::vector<Request> make_requests(const GenerateFields& fields, EngineClient& engine, const PromptTask& task, AnswerForm form);
+std::vector<Request> make_requests(GenerateFields& fields, EngineClient& engine, const PromptTask& task, AnswerForm form);
 
 }  // namespace ferry::vllm

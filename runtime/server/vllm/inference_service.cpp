@@ -33,7 +33,9 @@ class InferenceMessage final : public CallMessage {
                     "; allowed: 1, an answer of Generate has room for one; GenerateStream for more");
     }
   }
-  PromptWork work() const override { return work_of(fields_); }
+  PromptStep step(const ServerLimits& limits) const override { return step_of(fields_, limits); }
+  bool has_grammar() const override { return fields_.constraint.has_value(); }
+  const GrammarSpec* read_grammar() override { return vllm::read_grammar(fields_); }
   AnswerForm answer_form() const override { return streams_ ? AnswerForm::kStream : AnswerForm::kWhole; }
   std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
     return vllm::make_requests(fields_, engine, task, answer_form());
@@ -79,7 +81,7 @@ class InferenceService final : public ::vllm::Inference::CallbackService {
     Caller caller = identify_caller(context, context_.keys);
     if (!caller.status.ok()) return call.refuse(caller.status);
     if (const grpc::Status status = check_rank(context); !status.ok()) return call.refuse(status);
-    call.start(context, std::make_unique<InferenceMessage>(request, context_.settings, streams), std::move(caller.owner));
+    call.start(context, std::make_unique<InferenceMessage>(request, context_.settings, streams), std::move(caller));
   }
 
   const ServiceContext context_;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 
 #include "runtime/server/generate_request.h"
+#include "runtime/server/prompt_pools.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/scripted_server.h"
 #include "tests/runtime/vision/png_file.h"
@@ -28,7 +30,8 @@ const std::filesystem::path& demo() {
 /// Tokens are bytes, but for the demo's own of pictures.
 class MediaEngineClient : public test::FakeEngineClient {
  public:
-  explicit MediaEngineClient(MediumReader::Limits limits = {}) : intake_(config(), &tokenizer(), limits, 1 << 30) {}
+  explicit MediaEngineClient(MediumReader::Limits limits = {}, int64_t max_open_bytes = 1 << 30)
+      : intake_(config(), &tokenizer(), limits, max_open_bytes) {}
 
   static const VisionConfig& config() {
     static const VisionConfig loaded = load_vision_config(demo()).value();
@@ -252,6 +255,87 @@ TEST(MessageMedia, FetchesOfARequestHaveOneTime) {
                {"did not come within", "--picture-fetch-seconds", "together"});
   EXPECT_GE(server.num_connections(), 2);
   EXPECT_LE(server.num_connections(), 3);
+}
+
+TEST(MessageMedia, CopiesOfOnePictureAreOneMedium) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  for (int i = 0; i < 16; ++i) add_picture(message, file_of(1));
+  const MediaEngineClient engine({}, 128 * 128 * 3);  // there is room for one
+  const MediaPrompt prompt = make_prompt(engine, request);
+  ASSERT_EQ(16U, prompt.media->media.size());
+  for (const auto& medium : prompt.media->media) EXPECT_EQ(prompt.media->media.front(), medium);
+}
+
+TEST(MessageMedia, TheStepOfARequestIsWhereItsFilesAre) {
+  ServerLimits limits;
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_picture(message, file_of(1));
+  fill_video(*message.add_parts(), 2);
+  message.mutable_parts(1)->mutable_video()->mutable_frames(1)->set_url("https://a.example/1.png");
+  const auto step = [&] { return step_of_media(urls_of_media(request), limits); };
+  EXPECT_EQ(step().work, PromptWork::kMedia) << "nothing is fetched";
+  limits.picture_hosts = {"a.example"};
+  EXPECT_EQ(step().work, PromptWork::kFetch);
+  EXPECT_EQ(step().hosts, limits.picture_hosts);
+  message.mutable_parts()->RemoveLast();
+  EXPECT_EQ(step().work, PromptWork::kMedia);
+}
+
+/// A request for one picture, which is at `url`.
+v1::GenerateRequest picture_at(const std::string& url) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(MediaEngineClient::config().tokens.image);
+  request.add_media()->mutable_picture()->set_url(url);
+  return request;
+}
+
+TEST(MessageMedia, ADataPictureIsReadWhileFetchesHang) {
+  const test::ScriptedServer silent([](test::ScriptedConnection& connection, const std::string&) { connection.wait(); });
+  ServerLimits limits;
+  limits.picture_hosts = {"127.0.0.1:" + std::to_string(silent.port())};
+  limits.picture_fetch_s = std::chrono::duration<double>(kTestLimit).count();
+  const MediaEngineClient engine;
+  std::atomic<bool> is_over = false;
+  const PromptTask task{.limits = limits,
+                        .check_in =
+                            [&] {
+                              if (is_over) throw Error(ErrorCode::kCancelled, "the test is over");
+                            },
+                        .deadline = {},
+                        .trust = {.may_connect = [](const sockaddr*) { return true; }, .authorities = {}},
+                        .connect_timeout = kTestLimit};
+  EngineLoad load;
+  load.max_running_requests = 8;
+  load.max_waiting_requests = 100;
+  std::atomic<int> num_begun = 0, num_ended = 0;
+  {
+    PromptPools pools(load, limits);
+    const auto begin = [&](const v1::GenerateRequest& request, const std::function<void()>& on_end) {
+      return pools.try_run(step_of_media(urls_of_media(request), limits), [&, request, on_end] {
+        ++num_begun;
+        try {
+          prompt_of(engine, request, task);
+        } catch (const Error& error) {
+          EXPECT_EQ(ErrorCode::kCancelled, error.code()) << error.what();
+        }
+        on_end();
+      });
+    };
+    const v1::GenerateRequest hanging = picture_at("http://" + limits.picture_hosts.front() + "/a.png");
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(begin(hanging, [&] { ++num_ended; }));
+    eventually([&] { return num_begun == 3 && silent.num_connections() > 0; }, "fetches to hang");
+    std::promise<void> is_read;
+    ASSERT_TRUE(
+        begin(picture_at("data:image/png;base64,"
+                         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"),
+              [&] { is_read.set_value(); }));
+    EXPECT_EQ(std::future_status::ready, is_read.get_future().wait_for(kTestLimit));
+    EXPECT_EQ(0, num_ended) << "the fetches still hang";
+    is_over = true;
+  }
+  EXPECT_EQ(40, num_ended);
 }
 
 TEST(MessageMedia, NeedATower) {

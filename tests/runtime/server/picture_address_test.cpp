@@ -89,6 +89,14 @@ void refuse_url(std::string_view url, const std::string& part) {
                {"picture 7: '", part, "; allowed: "});
 }
 
+TEST(RemoteUrl, HostsToAskAreThoseAllowed) {
+  const std::vector<std::string_view> urls{"https://pictures.example/a.png",  "HTTP://Pictures.EXAMPLE/b.png", "data:,",
+                                           "https://other.example/c.png",     "http://example.com:8443/d.png", "nonsense",
+                                           "https://pictures.example:1/e.png"};
+  EXPECT_EQ(hosts_to_ask(urls, kHosts), (std::vector<std::string>{"example.com", "pictures.example"}));
+  EXPECT_EQ(hosts_to_ask(urls, {}), std::vector<std::string>());
+}
+
 TEST(RemoteUrl, ListedHostsAreAllowed) {
   const auto text = [](std::string_view url) { return parse_remote_url(url, kHosts).text(); };
   EXPECT_EQ(text("https://pictures.example/a.png"), "https://pictures.example:443/a.png");

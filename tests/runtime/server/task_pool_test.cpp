@@ -39,5 +39,25 @@ TEST(TaskPool, RefusesMoreThanMayWait) {
   release.set_value();
 }
 
+TEST(TaskPool, AShareThatIsFullLeavesThreadsToOthers) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  TaskPool pool(2, 5);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pool.try_run({{.name = "a", .max_running = 1}}, [released] { released.wait(); }));
+  std::promise<void> done;
+  EXPECT_TRUE(pool.try_run({{.name = "b", .max_running = 1}}, [&] { done.set_value(); }));
+  EXPECT_EQ(done.get_future().wait_for(kTestLimit), std::future_status::ready);
+  release.set_value();
+}
+
+TEST(TaskPool, TakesNothingOnceItDrains) {
+  TaskPool pool(2, 50);
+  std::atomic<int> num_run = 0;
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(pool.try_run({{.name = "a", .max_running = 1}}, [&] { ++num_run; }));
+  pool.drain();
+  EXPECT_EQ(num_run, 50);
+  EXPECT_FALSE(pool.try_run([] {}));
+}
+
 }  // namespace
 }  // namespace ferry

@@ -4,6 +4,7 @@
 
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/token_grammar.h"
+#include "runtime/server/api/api_context.h"
 #include "runtime/server/api/api_service.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/openai/openai_routes.h"
@@ -52,10 +53,10 @@ class OpenAiServiceTest : public ::testing::Test {
   std::string post(const std::string& path, const std::string& body) { return client().ask("POST " + path, body); }
   std::string get(const std::string& path) { return client().ask("GET " + path); }
   /// A client that has asked and not read.
-  RawClient asker(const std::string& path, const std::string& body) {
+  RawClient asker(const std::string& path, const std::string& body, const std::string& headers = "") {
     RawClient one = client();
-    one.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-             std::to_string(body.size()) + "\r\n\r\n" + body);
+    one.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
+             "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
     return one;
   }
   void wait_until_idle() {
@@ -224,6 +225,33 @@ TEST_F(OpenAiServiceTest, ForcedCallsAndBadGrammars) {
   const std::string answer = post("/v1/completions", R"({"prompt":[1],"guided_grammar":"root ::= ["})");
   EXPECT_EQ(status_of(answer), 400);
   EXPECT_EQ(json::parse(body_of(answer)).at("error").at("param"), "guided_grammar");
+}
+
+/// Returns a schema whose compilation takes as much time or memory as it may: some of 300 properties have to be there.
+std::string exploding_schema(int min_properties) {
+  json schema = {{"type", "object"}, {"minProperties", min_properties}, {"maxProperties", 200}};
+  for (int i = 0; i < 300; ++i) schema["properties"]["p" + std::to_string(i)] = {{"type", "integer"}};
+  return schema.dump();
+}
+
+TEST_F(OpenAiServiceTest, OneKeysGrammarsDoNotHoldUpAnothers) {
+  if (!GrammarEngine::is_available()) GTEST_SKIP() << "structured output is not built";
+  access_.keys = ApiKeys({"first-key-1", "second-key-2"});
+  serve();
+  const EngineLoad room = engine_.load();
+  const int num_calls = room.max_running_requests + room.max_waiting_requests;  // as many as may wait of one key
+  std::vector<RawClient> first;
+  for (int i = 0; i < num_calls; ++i) {
+    first.push_back(asker("/v1/completions", R"({"prompt":[1],"guided_json":)" + exploding_schema(90 + i) + "}",
+                          "Authorization: Bearer first-key-1\r\n"));
+  }
+  eventually([&] { return service_->context().calls.count() == num_calls; }, "all calls of the first key to be open");
+  RawClient second = asker("/v1/completions", R"({"prompt":[1],"request_id":"b","guided_choice":["The kernel"]})",
+                           "Authorization: Bearer second-key-2\r\n");
+  EXPECT_NE(engine_.wait_for_request("cmpl-b").grammar, nullptr);
+  EXPECT_GT(service_->context().calls.count(), num_calls / 2) << "most calls of the first key still wait";
+  engine_.send("cmpl-b", end(FinishReason::kStop));
+  EXPECT_EQ(status_of(second.read_answer()), 200);
 }
 
 TEST_F(OpenAiServiceTest, MoreChoicesThanTheEngineHoldsAreRefused) {

@@ -35,7 +35,7 @@ TEST(VllmEngineRequest, WhatIsNotGivenHasVllmsDefaults) {
   EXPECT_FALSE(fields.max_tokens || fields.seed || fields.truncation || fields.constraint || fields.text);
   EXPECT_FALSE(fields.sampling.logprobs || fields.sampling.prompt_logprobs);
   EXPECT_TRUE(fields.sampling.shows_special);
-  EXPECT_EQ(work_of(fields), PromptWork::kText);
+  EXPECT_EQ(step_of(fields, {}).work, PromptWork::kText);
 }
 
 TEST(VllmEngineRequest, EveryFieldIsRead) {
@@ -91,7 +91,7 @@ TEST(VllmEngineRequest, EveryFieldIsRead) {
   EXPECT_EQ(fields.constraint->kind, Constraint::Kind::kRegex);
   EXPECT_EQ(fields.constraint->text, "a+");
   EXPECT_TRUE(fields.constraint->holds_in_thought);
-  EXPECT_EQ(work_of(fields), PromptWork::kGrammar);
+  EXPECT_EQ(step_of(fields, {}).work, PromptWork::kText) << "the grammar is another step";
 }
 
 TEST(VllmEngineRequest, ConstraintsAreToldApart) {
