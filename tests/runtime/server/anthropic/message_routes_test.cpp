@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "runtime/server/api/api_service.h"
@@ -10,6 +11,7 @@
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 #include "tests/runtime/server/patient_limits.h"
+#include "tests/support/eventually.h"
 
 // Calls of Messages from a client's bytes to the engine and back.
 
@@ -23,6 +25,28 @@ using test::RawClient;
 using test::status_of;
 using test::tokens;
 
+/// An engine whose chats take until let_go() once hold() was called.
+class HeldEngineClient : public test::FakeEngineClient {
+ public:
+  std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const override {
+    if (is_held_) {
+      ++num_held_;
+      is_held_.wait(true);
+    }
+    return FakeEngineClient::encode_chat(chat, check_in);
+  }
+  void hold() { is_held_ = true; }
+  void let_go() {
+    is_held_ = false;
+    is_held_.notify_all();
+  }
+  int num_held() const { return num_held_; }
+
+ private:
+  std::atomic<bool> is_held_ = false;
+  mutable std::atomic<int> num_held_ = 0;
+};
+
 class MessageRoutesTest : public ::testing::Test {
  protected:
   void serve(Access access = {}) {
@@ -35,11 +59,13 @@ class MessageRoutesTest : public ::testing::Test {
     service_ = std::make_unique<ApiService>(engine_, settings);
     HttpRouter router;
     add_message_routes(router, service_->context());
+    router.add("GET", "/blocking", {.handler = {}, .blocking = [](const HttpRequest&) { return HttpResponse{.status = 200}; }});
     HttpServerOptions options{.address = "127.0.0.1:0", .limits = test::patient_limits()};
     options.limits.http_body_bytes = 4096;
     server_.emplace(options, access_, std::move(router));
   }
   void TearDown() override {
+    engine_.let_go();
     if (service_ != nullptr) service_->finish_prompts(std::chrono::steady_clock::now());
     server_.reset();
   }
@@ -48,14 +74,14 @@ class MessageRoutesTest : public ::testing::Test {
   static json body_of(const std::string& answer) { return json::parse(answer.substr(answer.find("\r\n\r\n") + 4)); }
   std::string post(const std::string& path, const std::string& body) { return client().ask("POST " + path, body); }
   /// A client that has asked and not read.
-  RawClient asker(const std::string& body, const std::string& headers = "") {
+  RawClient asker(const std::string& body, const std::string& headers = "", const std::string& path = "/v1/messages") {
     RawClient one = client();
-    one.send("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + headers +
+    one.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + headers +
              "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
     return one;
   }
 
-  test::FakeEngineClient engine_;
+  HeldEngineClient engine_;
   Access access_;
   std::unique_ptr<ApiService> service_;
   std::optional<HttpServer> server_;  // ends before what it calls
@@ -112,6 +138,17 @@ TEST_F(MessageRoutesTest, TokensAreCounted) {
   const std::string refused = post("/v1/messages/count_tokens", R"({"model":"x","messages":[{"role":"user","content":"hi"}]})");
   EXPECT_EQ(status_of(refused), 404);
   EXPECT_EQ(body_of(refused).at("error").at("type"), "not_found_error");
+}
+
+TEST_F(MessageRoutesTest, CountsThatTakeLongLeaveOtherRoutesTheirThreads) {
+  engine_.hold();
+  serve();
+  std::vector<RawClient> counts;
+  for (int i = 0; i < 6; ++i) counts.push_back(asker(kMessage, "", "/v1/messages/count_tokens"));
+  eventually([&] { return engine_.num_held() >= 2; }, "prompts to be made");
+  EXPECT_EQ(status_of(client().ask("GET /blocking")), 200);
+  engine_.let_go();
+  for (RawClient& count : counts) EXPECT_EQ(status_of(count.read_answer()), 200);
 }
 
 TEST_F(MessageRoutesTest, AllErrorsHaveOneEnvelope) {
