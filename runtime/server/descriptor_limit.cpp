@@ -19,12 +19,12 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);  // if it fails the old limit holds, and affordable_connections() goes by it
 }
 
-int64_t affordable_connections(int64_t wanted) {
+int64_t affordable_connections(int64_t wanted, int64_t num_descriptors) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return wanted;
   const int64_t all = static_cast<int64_t>(limit.rlim_cur);
   const int64_t reserved = std::min(kReserved, all / 2);
-  return std::clamp((all - reserved) / 2, int64_t{1}, wanted);
+  return std::clamp((all - reserved) / 2 / num_descriptors, int64_t{1}, wanted);
 }
 
 }  // namespace ferry

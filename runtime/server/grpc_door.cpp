@@ -24,6 +24,8 @@ constexpr milliseconds kHandshakeTimeout = seconds(10);    // of TLS and of HTTP
 constexpr milliseconds kKeepAlivePeriod = seconds(60);     // without a word from a client, until it is asked for one
 constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
 constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
+constexpr milliseconds kLastWords = seconds(1);            // for what the server said last to reach its clients
+constexpr int64_t kDescriptors = 3;      // of a connection: the client's socket, and the pair by which gRPC sees it
 constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile, reflection
 
 /// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
@@ -52,22 +54,19 @@ class ReflectionOption final : public grpc::ServerBuilderOption {
   const bool is_wanted_;
 };
 
-std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<TlsIdentity>& tls) {
-  if (!tls) return grpc::InsecureServerCredentials();
-  const bool wants_client = !tls->client_ca.empty();
-  grpc::SslServerCredentialsOptions options(wants_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  options.pem_root_certs = tls->client_ca;
-  options.pem_key_cert_pairs.push_back({tls->private_key, tls->certificate_chain});
-  return grpc::SslServerCredentials(options);
-}
-
 /// gRPC looks how long a message is when it has unpacked it: a megabyte could become a gigabyte. A call that says to have such
 /// messages is told that they are not taken, and there is nothing that would unpack them.
 void refuse_compressed_messages(grpc::ServerBuilder& builder) {
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+/// gRPC answers a block of headers between one and two times its own bound with an error. What is longer does not reach it.
+ClientRelay::Rules relay_rules(const ServerLimits& limits) {
+  return {.max_header_block_bytes = 2 * limits.grpc_metadata_bytes,
+          .handshake_timeout = kHandshakeTimeout,
+          .write_timeout = kKeepAlivePeriod + kKeepAliveTimeout};
 }
 
 int to_ms(double duration_s) { return static_cast<int>(std::min(duration_s * 1e3, 1e9)); }
@@ -93,13 +92,14 @@ void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits)
 GrpcDoor::GrpcDoor(const std::string& address, const ServerLimits& limits)
     : limits_(limits),
       asked_address_(address),
-      acceptor_("grpc", address, static_cast<int>(affordable_connections(limits.grpc_connections))) {}
+      acceptor_("grpc", address, static_cast<int>(affordable_connections(limits.grpc_connections, kDescriptors))) {}
 
 void GrpcDoor::prepare(grpc::ServerBuilder& builder, const Access& access) {
   bound_connections(builder, limits_);
   refuse_compressed_messages(builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(access.tls));
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, grpc::InsecureServerCredentials());
+  relay_.emplace(relay_rules(limits_), access.tls, [this](int fd) { hand_over(fd); });
 }
 
 std::unique_ptr<grpc::Server> GrpcDoor::build(grpc::ServerBuilder& builder) const {
@@ -110,7 +110,7 @@ std::unique_ptr<grpc::Server> GrpcDoor::build(grpc::ServerBuilder& builder) cons
 }
 
 void GrpcDoor::open() {
-  acceptor_.start([this](int fd) { hand_over(fd); });
+  acceptor_.start([this](int fd) { relay_->add(fd); });
 }
 
 void GrpcDoor::shutdown(grpc::Server& server, milliseconds grace) {
@@ -118,8 +118,10 @@ void GrpcDoor::shutdown(grpc::Server& server, milliseconds grace) {
   if (is_shut_down_) return;
   is_shut_down_ = true;
   acceptor_.stop();
+  relay_->take_no_more();
   server.Shutdown(std::chrono::system_clock::now() + grace);
   server.Wait();
+  relay_->stop(kLastWords);
 }
 
 void GrpcDoor::hand_over(int fd) {

@@ -6,16 +6,18 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/connection_acceptor.h"
+#include "runtime/server/http2/client_relay.h"
 
 namespace ferry {
 
-/// How clients come to a gRPC server: over connections that a ConnectionAcceptor accepts, within the bounds of ServerLimits and
-/// under the TLS of Access.
+/// How clients come to a gRPC server: over connections that a ConnectionAcceptor accepts and a ClientRelay watches, within the
+/// bounds of ServerLimits and under the TLS of Access.
 ///
 ///   GrpcDoor door(address, limits);
 ///   grpc::ServerBuilder builder;
@@ -35,6 +37,7 @@ class GrpcDoor {
   const std::string& address() const { return acceptor_.address(); }
 
   /// Connections, their bounds and credentials; messages' bounds are the services' matter.
+  /// Throws Error{kInvalidArgument} that names the option whose file cannot be used.
   void prepare(grpc::ServerBuilder& builder, const Access& access);
   /// Throws Error{kFailedPrecondition} where gRPC cannot start.
   std::unique_ptr<grpc::Server> build(grpc::ServerBuilder& builder) const;
@@ -50,7 +53,8 @@ class GrpcDoor {
   const ServerLimits limits_;
   const std::string asked_address_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  ConnectionAcceptor acceptor_;  // its thread uses the other
+  std::optional<ClientRelay> relay_;  // its threads use the one above
+  ConnectionAcceptor acceptor_;       // its thread uses the relay
   std::mutex shutdown_mutex_;
   bool is_shut_down_ = false;
 };

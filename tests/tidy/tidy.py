@@ -54,7 +54,7 @@ QUARANTINE = {
     r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*",
                                     r"tests/fuzz/server_targets\.cpp"],
     r"boost/crc\.hpp": [r"runtime/server/vllm/tokenizer_archive\.cpp"],
-    r"boost/(?!crc\.hpp).*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
+    r"boost/(?!crc\.hpp).*": [r"runtime/server/http2?/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
     r"png\.h|jpeglib\.h|jerror\.h|gif_lib\.h|webp/.*": [r"runtime/vision/(png|jpeg|gif|webp)\.cpp"],
     r"zlib\.h": [r"(tests/)?profiler/report/page_data/.*", r"(tests/)?profiler/export/.*", r"profiler/archive/packed_records\.cpp"],
     r"xxhash\.h": [r"runtime/base/content_hash\.cpp"],

@@ -13,6 +13,8 @@
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/server/grpc_server.h"
 #include "tests/runtime/server/fake_engine_client.h"
+#include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/http2/frames.h"
 #include "tests/support/certificate.h"
 #include "tests/support/eventually.h"
 #include "tests/support/few_descriptors.h"
@@ -308,9 +310,27 @@ TEST_F(GrpcDoorTest, MetadataIsBounded) {
   const auto many = context_of();
   for (int i = 0; i < 3000; ++i) many->AddMetadata("x-" + std::to_string(i), "a");
   EXPECT_FALSE(get_load(*stub_, *many).ok());
-  const std::unique_ptr<Stub> next =
-      v1::Inference::NewStub(connect_to(server_->address()));  // the other connection may be closed
+  std::unique_ptr<Stub> next = v1::Inference::NewStub(connect_to(server_->address()));  // the other connection may be closed
   EXPECT_TRUE(get_load(*next).ok());
+  const auto over = context_of();
+  over->AddMetadata("x-over", std::string(17'000, '|'));  // 15 bits each on the wire
+  EXPECT_EQ(get_load(*next, *over).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+/// Whose memory gRPC's library does not bound.
+TEST_F(GrpcDoorTest, AnEndlessBlockOfHeadersEndsItsConnection) {
+  options_.access.keys = ApiKeys({kKeyA});
+  start();
+  test::RawClient stranger(server_->address());
+  stranger.send(test::greeting());
+  stranger.send(test::frame(test::kHeadersFrame, test::kNoFlags, ""));
+  const std::string entries(1000, '\x84');  // each one is ":path: /"
+  int64_t num_bytes = 0;
+  while (stranger.send(test::frame(test::kContinuationFrame, test::kNoFlags, entries))) num_bytes += 1000;
+  EXPECT_LT(num_bytes, 64 << 20) << "what the sockets hold may leave, and no more";
+  const auto context = context_of();
+  context->AddMetadata("x-api-key", kKeyA);
+  EXPECT_TRUE(get_load(*stub_, *context).ok());
 }
 
 TEST_F(GrpcDoorTest, ARequestIsItsConnectionsOwn) {
