@@ -154,8 +154,12 @@ JoinAnswer decode_answer(std::span<const std::byte> bytes, const JoinNonce& hell
   const bool is_refused = value_at<uint32_t>(bytes, 4) != 0;
   if (!is_refused && !is_signed(bytes, kAnswerProofAt, key, hello_nonce))
     refuse_message("who answers there does not have the key");
+  const auto member = value_at<int32_t>(bytes, 8);
+  if (!is_refused && (member < 0 || member > kMaxMember))
+    refuse_message("who answers there gives the place " + std::to_string(member) + "; allowed: 0 to " +
+                   std::to_string(kMaxMember));
   return {.is_refused = is_refused,
-          .member = Rank{value_at<int32_t>(bytes, 8)},
+          .member = Rank{member},
           .epoch = value_at<uint32_t>(bytes, 12),
           .bytes = {bytes.begin() + kAnswerHeadBytes, bytes.end()}};
 }

@@ -25,6 +25,7 @@ namespace ferry {
 
 constexpr uint32_t kJoinVersion = 1;
 constexpr std::size_t kMaxJoinBytes = std::size_t{64} << 10;  // of an introduction, of instructions
+constexpr int32_t kMaxMember = 65535;                         // the last place that a rendezvous can give
 
 using JoinNonce = std::array<std::byte, 32>;
 

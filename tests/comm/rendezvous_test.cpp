@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -301,6 +302,18 @@ TEST(RendezvousTest, WithoutAKeyOnlyThisHostMayJoin) {
                       [&] { Coordinator coordinator("", "0.0.0.0:0"); });
   Coordinator open("");
   EXPECT_EQ(join_patiently(open.address(), "", 1, pattern(5, 1)).member, Rank{1});
+}
+
+TEST(RendezvousTest, APlaceThatNoMemberHasIsRefused) {
+  const JoinNonce nonce = make_nonce();
+  const auto place = [&](int32_t member) {
+    return decode_answer(encode_answer({.member = Rank{member}, .epoch = 1, .bytes = {}}, nonce, kKey), nonce, kKey).member;
+  };
+  EXPECT_EQ(place(0), Rank{0});
+  EXPECT_EQ(place(kMaxMember), Rank{kMaxMember});
+  for (const int32_t wrong : {-1, kMaxMember + 1, std::numeric_limits<int32_t>::min()})
+    suite::expect_error(ErrorCode::kFailedPrecondition, "gives the place " + std::to_string(wrong) + "; allowed: 0 to 65535",
+                        [&] { place(wrong); });
 }
 
 TEST(RendezvousTest, ComingAndGoingLeavesNothingBehind) {
