@@ -1,7 +1,6 @@
 #include "runtime/server/grpc_door.h"
 
 #include <grpc/support/log.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
 
@@ -13,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/server/descriptor_limit.h"
+#include "runtime/server/library_log.h"
 
 namespace ferry {
 namespace {
@@ -26,7 +26,7 @@ constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
 constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
 constexpr milliseconds kLastWords = seconds(1);            // for what the server said last to reach its clients
 constexpr int64_t kDescriptors = 3;      // of a connection: the client's socket, and the pair by which gRPC sees it
-constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile, reflection
+constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile
 
 /// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
 class QuietLog {
@@ -34,24 +34,9 @@ class QuietLog {
   QuietLog() {
     gpr_set_log_function([](gpr_log_func_args*) {});
   }
-  ~QuietLog() { gpr_set_log_function(nullptr); }
+  ~QuietLog() { use_library_log(); }
   QuietLog(const QuietLog&) = delete;
   QuietLog& operator=(const QuietLog&) = delete;
-};
-
-/// Decides for one server whether it has reflection; linked in, gRPC's library adds it to all.
-class ReflectionOption final : public grpc::ServerBuilderOption {
- public:
-  explicit ReflectionOption(bool is_wanted) : is_wanted_(is_wanted) {}
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    auto own = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
-    std::erase_if(*plugins, [&](const auto& plugin) { return plugin->name() == own->name(); });
-    if (is_wanted_) plugins->push_back(std::move(own));
-  }
-
- private:
-  const bool is_wanted_;
 };
 
 /// gRPC looks how long a message is when it has unpacked it: a megabyte could become a gigabyte. A call that says to have such
@@ -128,10 +113,6 @@ void GrpcDoor::hand_over(int fd) {
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.fd = fd;
   connections_->HandleNewConnection(&connection);
-}
-
-void set_reflection(grpc::ServerBuilder& builder, GrpcReflection reflection) {
-  builder.SetOption(std::make_unique<ReflectionOption>(reflection == GrpcReflection::kOn));
 }
 
 }  // namespace ferry

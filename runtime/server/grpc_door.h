@@ -59,8 +59,4 @@ class GrpcDoor {
   bool is_shut_down_ = false;
 };
 
-/// Whether a server tells what services it has. Linked in, gRPC's library adds reflection to all servers.
-enum class GrpcReflection { kOn, kOff };
-void set_reflection(grpc::ServerBuilder& builder, GrpcReflection reflection);
-
 }  // namespace ferry

@@ -18,6 +18,7 @@
 #include "runtime/server/grpc_door.h"
 #include "runtime/server/parsed_bytes.h"
 #include "runtime/server/profile_service.h"
+#include "runtime/server/reflection/reflection_service.h"
 #include "runtime/server/vllm/services.h"
 
 namespace ferry {
@@ -60,7 +61,6 @@ class GrpcServer::Impl {
     door_.prepare(builder, options.access);
     make_services(options.vllm, profile);
     for (const std::shared_ptr<grpc::Service>& service : services_) builder.RegisterService(service.get());
-    set_reflection(builder, keys_.empty() ? GrpcReflection::kOn : GrpcReflection::kOff);
     server_ = door_.build(builder);
     set_serving(true);
     door_.open();
@@ -87,7 +87,9 @@ class GrpcServer::Impl {
  private:
   void make_services(vllm::Settings settings, ProfileControl* profile) {
     const int64_t most = largest_request(calls_.engine, calls_.limits);
+    std::vector<std::string> names = {"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"};
     const auto serve = [&](const char* name, std::shared_ptr<grpc::Service> service) {
+      names.emplace_back(name);
       services_.push_back(bounded_service(std::move(service), name, most));
     };
     serve(kInferenceServiceName, make_generate_service(calls_, keys_));
@@ -100,6 +102,7 @@ class GrpcServer::Impl {
     serve(vllm::kEngineServiceName, vllm::make_engine_service(shared));
     serve(vllm::kInferenceServiceName, vllm::make_inference_service(shared));
     serve(vllm::kControlServiceName, vllm::make_control_service(shared));
+    if (keys_.empty()) services_.push_back(make_reflection_service(std::move(names)));
   }
 
   const ApiKeys keys_;

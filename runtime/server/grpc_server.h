@@ -24,8 +24,8 @@ class ProfileControl;
 /// Serves ferry.v1.Inference, ferry.v1.Cluster, ferry.v1.Experts, ferry.v1.Profile (if there is one), vLLM's services
 /// (vllm/README.md), grpc.health.v1 and server reflection on one address.
 ///
-/// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
-/// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
+/// With API keys every method but health checks needs one, and there is no reflection, which would tell anybody. Connections
+/// are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
 /// Any thread may call any method. `engine`, `profile` and `clock` must outlive the server. `clock` is the coordinator's
 /// own: requests carry their arrival and deadline in its time. gRPC itself has its own.

@@ -43,7 +43,7 @@ ARROWS = {
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
                "runtime/trace", "runtime/plan", "runtime/actions", "moe", "kernels", "comm", "profiler"],
 }
-GENERATED = ("ferry/", "vllm/", "smg/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h", "profiler/export/pprof.pb.h")  # includes of files that the build makes
+GENERATED = ("ferry/", "grpc/reflection/", "vllm/", "smg/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h", "profiler/export/pprof.pb.h")  # includes of files that the build makes
 
 # Header pattern -> path patterns of the files that may include it.
 QUARANTINE = {

@@ -56,7 +56,6 @@ class GrpcProxy::Impl {
     builder.SetMaxSendMessageSize(static_cast<int>(limits.grpc_message_bytes));
     door_.prepare(builder, access);
     builder.RegisterCallbackGenericService(&service_);
-    set_reflection(builder, GrpcReflection::kOff);  // a coordinator's passes
     server_ = door_.build(builder);
     door_.open();
   }

@@ -398,8 +398,10 @@ TEST_F(GrpcDoorTest, OfTwoWaysToSayAKeyTheBearerCountsAndNoneMayBeSaidTwice) {
 
 TEST_F(GrpcDoorTest, WithoutKeysThereIsReflection) {
   start();
-  EXPECT_NE(call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+  for (const char* version : {"v1", "v1alpha"}) {
+    const std::string method = "/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo";
+    EXPECT_NE(call(channel_, method).error_code(), grpc::StatusCode::UNIMPLEMENTED) << version;
+  }
 }
 
 TEST_F(GrpcDoorTest, HealthFollowsSetServing) {
