@@ -8,11 +8,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/cache_folder.h"
 #include "runtime/base/runtime_folder.h"
 #include "runtime/base/timeout_factor.h"
 #include "runtime/options/option_checks.h"
+#include "runtime/options/option_words.h"
 #include "runtime/options/refusals.h"
 #include "runtime/options/scheduling_options.h"
 #include "runtime/options/step_archive_options.h"
@@ -170,9 +172,12 @@ ParseResult parse_options(int argc, const char* const* argv) {
   app.name("ferry");
   app.set_version_flag("--version", "ferry", "print the version, the instruction sets, the GPUs and the libraries in use");
   app.require_subcommand(1);
-  add_commands(app, options, {argv, static_cast<std::size_t>(argc)});
+  const std::span<const char* const> given(argv, static_cast<std::size_t>(argc));
+  add_commands(app, options, given);
+  std::vector<std::string> arguments = replace_option_words(app, given);
+  std::ranges::reverse(arguments);  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     return {.options = std::nullopt, .message = app.help(), .exit_code = 0};
   } catch (const CLI::CallForVersion&) {
