@@ -178,8 +178,10 @@ Access access_of(const ServeOptions& options) {
   return access;
 }
 
-/// `options` with the policy of a server that has these keys.
-Options with_policy(Options options, const Access& access) {
+/// What this coordinator goes by: its share of `given`, and the policy of a server that has these keys.
+Options own_options(const Options& given, const CoordinatorLinks* others, const Access& access) {
+  Options options =
+      others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
   options.engine.policy.policy = policy_for(options.engine.policy, access.keys.size());
   return options;
 }
@@ -223,9 +225,7 @@ void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator,
 int run_serve(const Options& given, Cluster& cluster) {
   CoordinatorLinks* const others = cluster.coordinators();
   const Access given_access = access_of(given.serve);
-  const Options own =
-      others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
-  const Options options = with_policy(own, given_access);
+  const Options options = own_options(given, others, given_access);
   const ServerLimits limits = limits_of(options.serve);
   const Access access = access_of(options.serve);
   check_tls(given_access);  // before the weights, which take long

@@ -53,8 +53,8 @@ struct GenerateEvent {
   std::optional<Error> error;  // set when finish_reason is kError
 };
 
-/// Called on the engine's thread: must not block and must not call the coordinator. If it throws std::bad_alloc its request ends
-/// with kError, and no other.
+/// Called on the engine's thread: must not block and must not call the coordinator. If it throws std::bad_alloc its request
+/// ends with kError, and no other.
 using EventSink = std::function<void(const GenerateEvent&)>;
 
 /// What anybody may know of an open request: not whose it is, nor what it says.

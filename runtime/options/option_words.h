@@ -8,7 +8,8 @@
 namespace ferry {
 
 /// Words that mean the same with many options. "off" is for what can be absent, and "auto" for what is chosen or measured where
-/// nothing is said. So `--elastic off` is as no --elastic, `--rebalance off` as `--rebalance 0`, and `--dtype auto` as no --dtype.
+/// nothing is said. So `--elastic off` is as no --elastic, `--rebalance off` as `--rebalance 0`, and `--dtype auto` as no
+/// --dtype.
 struct OptionWord {
   const char* option;
   const char* word;

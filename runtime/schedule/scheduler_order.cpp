@@ -60,9 +60,9 @@ void Scheduler::admit_seniors(TimePoint now) {
   }
 }
 
-/// Returns true if one that waits has a better priority than the youngest that runs, or would otherwise wait for an account that
-/// has at least two slots more than its own. Two are enough for the accounts to be no further apart afterwards, so no slot goes
-/// back and forth.
+/// Returns true if one that waits has a better priority than the youngest that runs, or would otherwise wait for an account
+/// that has at least two slots more than its own. Two are enough for the accounts to be no further apart afterwards, so no
+/// slot goes back and forth.
 bool Scheduler::takes_from_youngest(const Sequence& sequence) const {
   const int64_t youngest = running_.back()->seniority.priority;
   if (options_.policy.policy == SchedulingPolicy::kPriority) return sequence.seniority.priority < youngest;

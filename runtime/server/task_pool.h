@@ -23,8 +23,8 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  /// Has `task` run soon, in the order that FairQueue describes. Returns false if too many wait already, and after drain(). Does
-  /// not block. An exception of the task ends the task alone.
+  /// Has `task` run soon, in the order that FairQueue describes. Returns false if too many wait already, and after drain().
+  /// Does not block. An exception of the task ends the task alone.
   [[nodiscard]] bool try_run(const std::vector<TaskShare>& shares, std::function<void()> task);
   /// The same for a pool whose tasks are all on behalf of one: they share all threads.
   [[nodiscard]] bool try_run(std::function<void()> task);

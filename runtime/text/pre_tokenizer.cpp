@@ -40,9 +40,10 @@ constexpr std::string_view kNewerNumbers =
 // found so, by PCRE2 at its quickest. Both limits together bound the time of one try.
 constexpr size_t kQuickBytes = 256;
 constexpr uint32_t kQuickSteps = 32;
-// A match that needs more is made again with every step counted. All matches of one text together may take kStepsBase steps, and
-// kStepsPerByte more for each byte, because a run of white space is walked back once. Each byte that is passed is a step, and
-// each item of the pattern that is tried is kStepsPerItem. A quick try is one step, and one more for each kPatternBytesPerStep.
+// A match that needs more is made again with every step counted. All matches of one text together may take kStepsBase steps,
+// and kStepsPerByte more for each byte, because a run of white space is walked back once. Each byte that is passed is a step,
+// and each item of the pattern that is tried is kStepsPerItem. A quick try is one step, and one more for each
+// kPatternBytesPerStep.
 constexpr uint64_t kStepsBase = 1 << 24;
 constexpr uint64_t kStepsPerByte = 64;
 constexpr uint64_t kStepsPerItem = 4;
