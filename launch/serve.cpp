@@ -178,7 +178,7 @@ Access access_of(const ServeOptions& options) {
   return access;
 }
 
-/// What this coordinator goes by: its share of `given`, and the policy of a server that has these keys.
+/// Returns this coordinator's share of `given`, with the policy of a server that has these keys.
 Options own_options(const Options& given, const CoordinatorLinks* others, const Access& access) {
   Options options =
       others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kLeftOut = nullptr;
 
 constexpr OptionWord kWords[] = {
-    // What can be absent.
+    // These options can be absent.
     {"--allow-remote-images", "off", kLeftOut},
     {"--api-key-file", "off", kLeftOut},
     {"--decode-slo-ms", "off", kLeftOut},
@@ -37,7 +37,7 @@ constexpr OptionWord kWords[] = {
     {"--speculate", "off", "0"},
     {"--sse-keep-alive-interval", "off", "0"},
     {"--swap-memory", "off", "0B"},
-    // What is chosen or measured.
+    // Ferry chooses or measures these where nothing is said.
     {"--dtype", "auto", kLeftOut},
     {"--max-context", "auto", kLeftOut},
     {"--micro-batch", "auto", kLeftOut},
@@ -48,7 +48,7 @@ constexpr OptionWord kWords[] = {
     {"--quantize", "auto", kLeftOut},
     {"--scheduling-policy", "auto", kLeftOut},
     {"--threads", "auto", kLeftOut},
-    // What other programs call it.
+    // Other programs have these names for types.
     {"--dtype", "bfloat16", "bf16"},
     {"--dtype", "float32", "f32"},
 };

@@ -16,7 +16,7 @@ struct OptionWord {
   const char* value;  // that it stands for; nullptr: the option is left out
 };
 
-/// Of all commands.
+/// Returns the words of all commands.
 std::span<const OptionWord> option_words();
 
 /// The arguments after the program's name, with these words replaced by what they stand for. Options that the command does not

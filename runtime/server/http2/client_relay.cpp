@@ -98,9 +98,9 @@ class ClientTable {
     const std::scoped_lock lock(take_mutex_);
     is_taking_ = false;
   }
-  bool wait_until_empty(milliseconds patience) {
+  bool wait_until_empty(milliseconds limit) {
     std::unique_lock lock(mutex_);
-    return removed_.wait_for(lock, patience, [this] { return clients_.empty(); });
+    return removed_.wait_for(lock, limit, [this] { return clients_.empty(); });
   }
   void for_each(void (RelayedClient::*method)()) {
     std::vector<std::shared_ptr<RelayedClient>> clients;  // which may go with this list, so not under the mutex
@@ -269,7 +269,7 @@ class Client final : public RelayedClient, public std::enable_shared_from_this<C
     read_down();
   }
 
-  /// One timer, which is set anew only when it has run out, looks for a write that takes too long.
+  /// One timer, which is set again only when it has run out, looks for a write that takes too long.
   void watch_writes() {
     timer_.expires_at(write_begin_.value_or(steady_clock::now()) + table_.rules.write_timeout);
     timer_.async_wait(bind(&Client::on_watch));
@@ -322,10 +322,10 @@ class ClientRelay::Impl {
     table_.for_each(&RelayedClient::close_soon_if_new);
   }
 
-  void stop(milliseconds patience) {
+  void stop(milliseconds limit) {
     take_no_more();
     if (threads_.empty()) return;
-    if (!table_.wait_until_empty(patience)) table_.for_each(&RelayedClient::close_soon);
+    if (!table_.wait_until_empty(limit)) table_.for_each(&RelayedClient::close_soon);
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
@@ -366,6 +366,6 @@ ClientRelay::ClientRelay(const Rules& rules, const std::optional<TlsIdentity>& t
 ClientRelay::~ClientRelay() = default;
 void ClientRelay::add(int fd) { impl_->add(FileDescriptor(fd)); }
 void ClientRelay::take_no_more() { impl_->take_no_more(); }
-void ClientRelay::stop(milliseconds patience) { impl_->stop(patience); }
+void ClientRelay::stop(milliseconds limit) { impl_->stop(limit); }
 
 }  // namespace ferry

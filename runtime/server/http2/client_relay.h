@@ -30,7 +30,7 @@ class ClientRelay {
 
   /// Throws Error{kInvalidArgument} that names the option whose file cannot be used.
   ClientRelay(const Rules& rules, const std::optional<TlsIdentity>& tls, Taker take);
-  /// As stop() without patience.
+  /// The same as stop() with a limit of zero.
   ~ClientRelay();
   ClientRelay(const ClientRelay&) = delete;
   ClientRelay& operator=(const ClientRelay&) = delete;
@@ -39,9 +39,9 @@ class ClientRelay {
   void add(int fd);
   /// Calls the taker no more once it returns. Clients that are not with the library yet are closed.
   void take_no_more();
-  /// Waits until what the library has written is with the clients whose sockets it has closed, at most `patience`. Then closes
-  /// what is left and ends the threads.
-  void stop(std::chrono::milliseconds patience);
+  /// Waits up to `limit` for clients to take what the library wrote before it closed their sockets. Then it closes what is left
+  /// and ends the threads.
+  void stop(std::chrono::milliseconds limit);
 
  private:
   class Impl;
