@@ -137,7 +137,7 @@ class Cluster {
   CorePolicy cores_;
   std::function<bool()> works_now_;
   bool takes_workers_ = false;
-  bool owns_process_ = false;  // no other rank is in this process
+  bool owns_process_ = false;       // no other rank is in this process
   std::vector<std::string> hosts_;  // by what the launcher calls a rank; empty where nobody asked
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
