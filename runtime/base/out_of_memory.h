@@ -4,7 +4,7 @@
 
 namespace ferry {
 
-/// What a caller learns of a request that an allocation failed for.
+/// Returns the error of a request for which an allocation failed.
 inline Error out_of_memory() { return {ErrorCode::kUnavailable, "the server is out of memory; try again"}; }
 
 }  // namespace ferry

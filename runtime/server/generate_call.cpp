@@ -226,7 +226,7 @@ void GenerateCall::go_on(bool is_written) {
   end(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
 }
 
-/// What a large answer held goes back to the system on a thread that nobody waits for.
+/// Returns the memory of a large answer to the system, on a thread that nobody waits for.
 void GenerateCall::leave() {
   reader_alarm_.Cancel();
   std::shared_ptr<GenerateCall> last_use = std::move(self_);
@@ -320,7 +320,7 @@ void GenerateCall::advance() {
   finish(*status_);
 }
 
-/// Whether a message is being written now. Needs mutex_.
+/// Returns true if a message is being written now. Needs mutex_.
 bool GenerateCall::begin_write() {
   std::optional<std::size_t> choice;
   try {

@@ -35,7 +35,7 @@ class CallMessage {
   virtual void check(const ServerLimits& limits) = 0;
   /// The step that make_requests() is, without the key. Of one that was checked, as what follows.
   virtual PromptStep step(const ServerLimits& limits) const = 0;
-  /// Whether its answer leaves as it comes.
+  /// Says whether its answer leaves as it comes.
   virtual AnswerForm answer_form() const = 0;
   /// Reads what the text has to be like; null if the message does not say. Takes time, and throws Error. Valid as long as the
   /// message.

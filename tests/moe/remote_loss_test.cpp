@@ -40,7 +40,7 @@ enum class Ill {
   kDiesInTheAnswer,  // half of it is sent
   kAnswersWrongly,
   kAnswersNan,       // from then on, in one value of the last row
-  kAnswersInfinity,  // likewise
+  kAnswersInfinity,  // in the same way
   kIsLate,
 };
 

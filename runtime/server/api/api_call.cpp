@@ -17,7 +17,7 @@ ApiCall::ApiCall(ApiContext& context, std::string key, HttpReply reply, const Er
   context_.calls.enter();
 }
 
-/// What a large answer held goes back to the system on a thread that nobody waits for.
+/// Returns the memory of a large answer to the system, on a thread that nobody waits for.
 ApiCall::~ApiCall() {
   if (answer_ != nullptr && held_->was_large()) {
     answer_.reset();

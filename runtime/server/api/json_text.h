@@ -40,7 +40,7 @@ class JsonText {
   JsonText& null();
   JsonText& member(std::string_view name, const ordered_json& value);
 
-  /// What was written, which is all.
+  /// Returns all that was written.
   std::string take() { return std::move(text_); }
 
  private:

@@ -68,7 +68,7 @@ class RelayedClient {
   virtual void close_soon_if_new() = 0;
 };
 
-/// What clients share with the relay, and which of them there are. It outlives them. Any thread may call any method.
+/// Lists the clients, and holds what they share with the relay. It outlives them. Any thread may call any method.
 class ClientTable {
  public:
   using Entry = std::list<std::weak_ptr<RelayedClient>>::iterator;
@@ -308,7 +308,7 @@ class ClientRelay::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Where memory has run out the client is closed.
+  /// Closes the client if memory has run out.
   void add(FileDescriptor fd) {
     try {
       start(std::move(fd));
@@ -349,7 +349,7 @@ class ClientRelay::Impl {
         io_.run();
         return;
       } catch (const std::exception&) {
-        // Memory ran out before a handler could be called. Its client ends with its timeout.
+        // Memory ran out before a handler could be called. The other clients are served on.
       }
     }
   }

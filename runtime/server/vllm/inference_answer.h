@@ -46,7 +46,7 @@ class InferenceAnswer final : public CallAnswer<::vllm::GenerateResponse> {
   bool has_told_prompt_ = false;
   std::optional<::vllm::PromptInfo> prompt_info_;  // that waits
   std::vector<Choice> choices_;
-  std::size_t told_choice_ = 0;  // of the last message; of one that only tells of the prompt none
+  std::size_t told_choice_ = 0;  // of the last message; one that describes only the prompt has none
 };
 
 }  // namespace ferry::vllm

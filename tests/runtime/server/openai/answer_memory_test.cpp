@@ -62,7 +62,7 @@ class AnswerMemoryTest : public ::testing::Test {
     for (int i = 1; i < num_tokens; ++i) ids += ",1";
     return "\"prompt\":[" + ids + "]";
   }
-  /// Tokens with what is told of each.
+  /// Returns an event of tokens, each with its logprob.
   static GenerateEvent told(int num_tokens) {
     return tokens(std::vector<TokenId>(static_cast<std::size_t>(num_tokens), kKernel), "",
                   std::vector<TokenLogprobs>(static_cast<std::size_t>(num_tokens), test::told({kKernel, -1.5F, 1}, {})));
