@@ -15,12 +15,12 @@ bool FairQueue::push(const std::vector<TaskShare>& shares, Task task) {
     const auto found = counts_.find(share.name);
     if ((found == counts_.end() ? 0 : found->second.num_waiting) >= room_left) return false;
   }
-  Started& added = waiting_.emplace_back(Started{.task = std::move(task), .claims = {}});
-  for (const TaskShare& share : shares) {
-    const auto count = counts_.try_emplace(share.name).first;
-    ++count->second.num_waiting;
-    added.claims.push_back({.share = count, .max_running = share.max_running});
-  }
+  std::list<Started> added(1);  // joins the others only when nothing can fail any more
+  added.front().task = std::move(task);
+  for (const TaskShare& share : shares)
+    added.front().claims.push_back({.share = counts_.try_emplace(share.name).first, .max_running = share.max_running});
+  for (const Claim& claim : added.front().claims) ++claim.share->second.num_waiting;
+  waiting_.splice(waiting_.end(), added);
   return true;
 }
 
