@@ -8,6 +8,7 @@
 
 #include "kernels/argmax_screen.h"
 #include "launch/commands.h"
+#include "launch/inspect_verify.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoting.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
@@ -264,6 +265,7 @@ void print_model(const ordered_json& model) {
 
 /// 2 if nothing that was looked at can run.
 int run_inspect(const Options& options) {
+  if (options.inspect.verify) return run_verify(options);
   const ordered_json model = describe(options);
   if (options.inspect.json) {
     std::printf("%s\n", model.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());

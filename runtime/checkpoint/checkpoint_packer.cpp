@@ -15,9 +15,12 @@
 #include <vector>
 
 #include "kernels/cpu/pack_panels.h"
-#include "profiler/write_file.h"
 #include "runtime/base/aligned_buffer.h"
+#include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
+#include "runtime/base/pending_file.h"
+#include "runtime/base/text_file.h"
+#include "runtime/checkpoint/checksums.h"
 #include "runtime/checkpoint/output_folder.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/checkpoint/safetensors_writer.h"
@@ -141,7 +144,8 @@ class CheckpointPacker {
 
   void expect(int64_t bytes_to_read) { total_bytes_ = bytes_to_read; }
 
-  void write(const std::filesystem::path& path, const std::vector<OutputTensor>& tensors) {
+  /// Returns the checksums of the file.
+  FileChecksums write(const std::filesystem::path& path, const std::vector<OutputTensor>& tensors) {
     std::vector<TensorToWrite> entries;
     std::map<std::string, std::string> notes{{"format", "ferry panels"}, {"version", std::to_string(kPackedVersion)}};
     for (const OutputTensor& tensor : tensors) {
@@ -158,7 +162,7 @@ class CheckpointPacker {
       }
     }
     flush(writer);
-    writer.commit();
+    return writer.commit();
   }
 
  private:
@@ -233,18 +237,33 @@ class CheckpointPacker {
   int64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
-void copy_files(const std::filesystem::path& from, OutputFolder& to) {
-  for (const char* name : kCopiedFiles) {
-    std::error_code error;
-    if (!std::filesystem::exists(from / name, error)) continue;
-    const std::filesystem::path target = to.add(name);
-    if (std::filesystem::copy_file(from / name, target, error)) continue;
-    throw Error(error == std::errc::no_space_on_device ? ErrorCode::kResourceExhausted : ErrorCode::kFailedPrecondition,
-                "cannot copy " + (from / name).string() + " to " + target.string() + ": " + error.message());
-  }
-}
+/// Writes the files of a folder beside its weights, and keeps their checksums.
+class SideFiles {
+ public:
+  explicit SideFiles(OutputFolder& folder) : folder_(folder) {}
 
-void write_index(const Files& files, int64_t total_bytes, OutputFolder& to) {
+  void copy_from(const std::filesystem::path& from) {
+    for (const char* name : kCopiedFiles) {
+      std::error_code error;
+      if (std::filesystem::exists(from / name, error)) write(name, read_text_file(from / name));
+    }
+  }
+  void write(const std::string& name, const std::string& text) {
+    const std::span bytes = std::as_bytes(std::span(text));
+    PendingFile file(folder_.add(name));
+    file.write(bytes);
+    file.commit();
+    checksums_[name] = checksum_text(content_hash(bytes));
+  }
+
+  const std::map<std::string, std::string>& checksums() const { return checksums_; }
+
+ private:
+  OutputFolder& folder_;
+  std::map<std::string, std::string> checksums_;
+};
+
+std::string index_text(const Files& files, int64_t total_bytes) {
   nlohmann::ordered_json index;
   index["metadata"]["total_size"] = total_bytes;
   std::map<std::string, std::string> places;
@@ -252,7 +271,7 @@ void write_index(const Files& files, int64_t total_bytes, OutputFolder& to) {
     for (const OutputTensor& tensor : files[f]) places[tensor.name] = file_name(f + 1, files.size());
   }
   index["weight_map"] = places;
-  write_file(to.add("model.safetensors.index.json"), [&](std::ostream& out) { out << index.dump(1) << '\n'; });
+  return index.dump(1) + "\n";
 }
 
 /// A disk that is too small is better known at once than after an hour.
@@ -270,7 +289,7 @@ PackSummary pack_checkpoint(const std::filesystem::path& from, const std::filesy
                             const FindMatrices& find_matrices, ThreadPool& pool, const PackOptions& options) {
   FERRY_CHECK(options.quantization.any());
   if (const auto packed = read_packed_mark(from)) {
-    throw_invalid("--model: " + from.string() + " is packed already, as '" + quantization_name(*packed) +
+    throw_invalid("--model: " + from.string() + " is packed already, as '" + quantization_name(packed->quantization) +
                   "'; allowed: a checkpoint with plain weights");
   }
   const Checkpoint checkpoint = Checkpoint::open(from);
@@ -288,11 +307,17 @@ PackSummary pack_checkpoint(const std::filesystem::path& from, const std::filesy
   require_space(to, summary.written_bytes);
   CheckpointPacker packer(checkpoint, reader, pool, options);
   packer.expect(summary.read_bytes);
-  for (std::size_t f = 0; f < files.size(); ++f) packer.write(folder.add(file_name(f + 1, files.size())), files[f]);
-  copy_files(from, folder);
-  write_index(files, summary.written_bytes, folder);
+  FolderChecksums checksums;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const std::string name = file_name(f + 1, files.size());
+    checksums.emplace(name, packer.write(folder.add(name), files[f]));
+  }
+  SideFiles beside(folder);
+  beside.copy_from(from);
+  beside.write(kIndexFile, index_text(files, summary.written_bytes));
+  beside.write(kChecksumsFile, write_checksums(checksums));
   folder.add(kPackedMark);
-  write_packed_mark(to, options.quantization);
+  write_packed_mark(to, {.quantization = options.quantization, .files = beside.checksums()});
   folder.keep();
   return summary;
 }

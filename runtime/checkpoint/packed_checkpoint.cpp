@@ -9,6 +9,7 @@
 #include "kernels/cpu/panel_layout.h"
 #include "kernels/e4m3.h"
 #include "profiler/write_file.h"
+#include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
@@ -18,6 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr const char* kFormat = "ferry panels";
+constexpr const char* kOwnChecksum = "checksum";  // the mark's last key
 
 PanelColumns columns_of(const PanelShape& shape) { return {shape.n, shape.use == WeightUse::kGated}; }
 
@@ -26,6 +28,35 @@ const Json& field(const Json& mark, const char* key, const std::string& path) {
   const auto it = mark.find(key);
   if (it == mark.end()) throw_invalid(path + ": no '" + std::string(key) + "'; is it of `ferry quantize`?");
   return *it;
+}
+
+/// Returns the checksum of the mark's text in front of its last key, which holds it.
+std::string own_checksum(std::string_view text) {
+  const std::string_view before = text.substr(0, text.rfind('"' + std::string(kOwnChecksum) + '"'));
+  return checksum_text(content_hash(std::as_bytes(std::span(before))));
+}
+
+/// The checksums that a mark has of other files, once its own is right. Another key may be one of these that was damaged.
+std::map<std::string, std::string> read_file_checksums(const Json& mark, std::string_view text, const std::string& name) {
+  for (const auto& [key, value] : mark.items()) {
+    const bool is_known = key == "format" || key == "version" || key == "quantize" || key == "files" || key == kOwnChecksum;
+    if (!is_known)
+      throw_invalid(name + ": has the key " + in_quotes(key) + "; allowed: format, version, quantize, files, checksum");
+  }
+  if (!mark.contains("files") && !mark.contains(kOwnChecksum)) return {};
+  const Json& own = field(mark, kOwnChecksum, name);
+  if (const std::string found = own_checksum(text); own != Json(found))
+    throw_invalid(name + ": is damaged: it has the checksum \"" + found + "\"; it says " + shown(own));
+  const Json& files = field(mark, "files", name);
+  std::map<std::string, std::string> checksums;
+  for (const auto& [file, checksum] : files.items()) {
+    if (!checksum.is_string() || !is_plain_file_name(file))
+      throw_invalid(name + ": " + in_quotes(file) + " has " + shown(checksum) +
+                    "; allowed: the checksum of a file in the folder");
+    checksums.emplace(file, checksum.get<std::string>());
+  }
+  if (!checksums.contains(kChecksumsFile)) throw_invalid(name + ": has no checksum of " + kChecksumsFile);
+  return checksums;
 }
 
 /// The `col`-th of the words at `words`.
@@ -66,11 +97,11 @@ bool has_nan(const PanelShape& shape, const std::byte* panel, int64_t group_idx)
 
 }  // namespace
 
-std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir) {
+std::optional<PackedMark> read_packed_mark(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kPackedMark;
   if (!std::filesystem::exists(path)) return std::nullopt;
-  const std::string name = path.string();
-  const Json mark = read_json_file(path, kNoDuplicates);
+  const std::string name = path.string(), text = read_text_file(path);
+  const Json mark = parse_json(text, name, kNoDuplicates);
   if (!mark.is_object()) throw_invalid(name + ": is " + shown(mark) + "; allowed: an object");
   const Json& format = field(mark, "format", name);
   if (format != kFormat) throw_invalid(name + ": format is " + shown(format) + "; allowed: \"" + kFormat + "\"");
@@ -79,26 +110,47 @@ std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir) {
     throw_invalid(name + ": version is " + shown(version) + "; allowed: " + std::to_string(kPackedVersion) +
                   " (run `ferry quantize` of this program on the original checkpoint)");
   }
-  const Json& text = field(mark, "quantize", name);
-  if (text.is_string()) {
-    const auto quantization = parse_packed_quantization(text.get<std::string>());
-    if (quantization && quantization->any()) return quantization;
+  const Json& quantize = field(mark, "quantize", name);
+  const auto quantization = quantize.is_string() ? parse_packed_quantization(quantize.get<std::string>()) : std::nullopt;
+  if (!quantization || !quantization->any()) {
+    throw_invalid(name + ": quantize is " + shown(quantize) +
+                  "; allowed: what `ferry quantize` wrote, such as \"w8a8\" or \"experts=e4m3:128,shared=e4m3:128\"");
   }
-  throw_invalid(name + ": quantize is " + shown(text) +
-                "; allowed: what `ferry quantize` wrote, such as \"w8a8\" or \"experts=e4m3:128,shared=e4m3:128\"");
+  return PackedMark{.quantization = *quantization, .files = read_file_checksums(mark, text, name)};
 }
 
-void write_packed_mark(const std::filesystem::path& dir, const Quantization& quantization) {
-  nlohmann::ordered_json mark;
-  mark["format"] = kFormat;
-  mark["version"] = kPackedVersion;
-  mark["quantize"] = quantization_name(quantization);
-  write_file(dir / kPackedMark, [&](std::ostream& out) { out << mark.dump(1) << '\n'; });
+void write_packed_mark(const std::filesystem::path& dir, const PackedMark& mark) {
+  nlohmann::ordered_json json;
+  json["format"] = kFormat;
+  json["version"] = kPackedVersion;
+  json["quantize"] = quantization_name(mark.quantization);
+  if (mark.has_checksums()) {
+    json["files"] = mark.files;
+    json[kOwnChecksum] = "";
+    json[kOwnChecksum] = own_checksum(json.dump(1));
+  }
+  write_file(dir / kPackedMark, [&](std::ostream& out) { out << json.dump(1) << '\n'; });
+}
+
+std::string read_packed_file(const std::filesystem::path& dir, const PackedMark& mark, const std::string& name) {
+  const std::string path = (dir / name).string(), mark_name = kPackedMark;
+  const auto expected = mark.files.find(name);
+  if (expected == mark.files.end()) throw_invalid(path + ": " + mark_name + " has no checksum of it");
+  std::string text = read_text_file(path);
+  const std::string found = checksum_text(content_hash(std::as_bytes(std::span(text))));
+  if (found == expected->second) return text;
+  throw_invalid(path + ": is not as `ferry quantize` wrote it: it has the checksum " + found + "; " + mark_name + " has " +
+                expected->second);
+}
+
+FolderChecksums read_packed_checksums(const std::filesystem::path& dir, const PackedMark& mark) {
+  return parse_checksums(read_packed_file(dir, mark, kChecksumsFile), (dir / kChecksumsFile).string());
 }
 
 WeightPlan plan_weights(const std::filesystem::path& dir, const std::optional<Quantization>& asked) {
-  const std::optional<Quantization> packed = read_packed_mark(dir);
-  if (!packed) return {asked.value_or(Quantization{}), false};
+  const std::optional<PackedMark> mark = read_packed_mark(dir);
+  if (!mark) return {asked.value_or(Quantization{}), false};
+  const Quantization* const packed = &mark->quantization;
   const bool is_native = asked && asked->is_native && packed->has_stored_codes();
   if (asked && !is_native && *asked != *packed) {
     const std::string held = quantization_name(*packed);

@@ -2,24 +2,33 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "kernels/matmul.h"
 #include "kernels/weight_format.h"
+#include "runtime/checkpoint/checksums.h"
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/checkpoint/safetensors.h"
 
 // The folder that `ferry quantize` writes: a checkpoint whose quantised matrices are packed already, so that a start maps them
 // and copies nothing.
 //
-//   ferry.json                      the mark: version of the layout and what is quantised; written last
+//   ferry.json                      the mark: version of the layout, what is quantised, and checksums; written last
+//   checksums.json                  checksums of the weights (checksums.h)
 //   NAME.panels                     U8 [panels, bytes of a panel], the panels of one matrix (kernels/cpu/panel_layout.h)
 //   __metadata__["NAME.panels"]     panels_note(), such as "w4a8:64 [1024, 2048] gated"
 //   all else                        as in the checkpoint it was made of
 //
 // What the panels hold is checked when they are made, and later only with --check-weights: a code of e4m3 that is no number
 // would be taken for 480 times its scale.
+//
+// Checksums are compared when bytes are read anyway: those of tensors that are copied, of panels that become a device's layout,
+// and of an expert that a rank reads by itself while it serves. Panels and an embedding that stay mapped are not read at start:
+// to map them is seven times as fast as a checksum. They are compared in folders of up to kSmallFolderBytes, with
+// --check-weights, and by `ferry inspect --verify`. The mark has the checksums of all files but the weights, and ends with its
+// own. Folders of an older Ferry have none.
 //
 // NAME is the matrix's without ".weight"; rows that the model stacks are one matrix: "….mlp.shared_expert.gate_up_proj",
 // "….mlp.experts.E.gate_up_proj" and "….mlp.experts.E.down_proj", one for every expert however they were stored. Panels stand
@@ -30,12 +39,30 @@ namespace ferry {
 /// Of the layout of panels and of the names.
 inline constexpr int64_t kPackedVersion = 1;
 inline constexpr const char* kPackedMark = "ferry.json";
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+/// Weights of so many bytes take about 3 ms to compare.
+inline constexpr int64_t kSmallFolderBytes = int64_t{16} << 20;
 
-/// What is quantised in `dir`; nothing if it has no mark. Throws Error{kInvalidArgument} for a mark that is malformed or has
-/// another version.
-std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir);
+/// The contents of a folder's mark.
+struct PackedMark {
+  Quantization quantization;
+  std::map<std::string, std::string> files;  // checksum_text() of all files but the mark and the weights; empty: no checksums
+
+  bool has_checksums() const { return !files.empty(); }
+};
+
+/// Returns nothing if `dir` has no mark. Throws Error{kInvalidArgument} for a mark that is malformed or damaged or has another
+/// version.
+std::optional<PackedMark> read_packed_mark(const std::filesystem::path& dir);
 /// Throws Error{kUnavailable} if the file cannot be written.
-void write_packed_mark(const std::filesystem::path& dir, const Quantization& quantization);
+void write_packed_mark(const std::filesystem::path& dir, const PackedMark& mark);
+
+/// Returns the contents of a file. Throws Error{kInvalidArgument} that names it if they are not those that the mark has a
+/// checksum of, and Error{kNotFound} if it is not there.
+std::string read_packed_file(const std::filesystem::path& dir, const PackedMark& mark, const std::string& name);
+/// Returns the checksums of the weights. Throws as read_packed_file() does.
+FolderChecksums read_packed_checksums(const std::filesystem::path& dir, const PackedMark& mark);
 
 /// How the matrices of a checkpoint folder are to be held.
 struct WeightPlan {

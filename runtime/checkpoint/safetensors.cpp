@@ -15,9 +15,12 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
+#include "runtime/checkpoint/checksums.h"
+#include "runtime/checkpoint/packed_checkpoint.h"
 
 namespace ferry {
 namespace {
@@ -277,15 +280,63 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 
+void SafetensorsFile::expect(const FileChecksums& checksums) {
+  if (size_ != checksums.bytes) {
+    throw_invalid(path_ + ": " + std::to_string(size_) + " bytes; " + kChecksumsFile + " has " +
+                  std::to_string(checksums.bytes));
+  }
+  const uint64_t found = content_hash({data_, kLengthBytes + header().size()});
+  if (found != checksums.header) {
+    throw_invalid(path_ + ": the header is damaged: it has the checksum " + checksum_text(found) + "; " + kChecksumsFile +
+                  " has " + checksum_text(checksums.header));
+  }
+  std::vector<std::pair<int64_t, int64_t>> shares;  // by tensor: bytes of a piece, and pieces
+  int64_t num_pieces = 0;
+  for (const TensorInfo& tensor : tensors_) {
+    const int64_t piece_bytes = checksum_piece_bytes(tensor.dtype, tensor.shape);
+    shares.emplace_back(piece_bytes, checksum_pieces(tensor.bytes, piece_bytes));
+    num_pieces += shares.back().second;
+  }
+  if (num_pieces != std::ssize(checksums.pieces)) {
+    throw_invalid(path_ + ": " + kChecksumsFile + " has " + std::to_string(checksums.pieces.size()) +
+                  " checksums; allowed: " + std::to_string(num_pieces));
+  }
+  checksums_ = std::make_unique<OpenChecksums>(checksums.pieces);
+  checksums_->tensors.reserve(tensors_.size());
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const auto count = static_cast<std::size_t>(shares[i].second);
+    tensors_[i].checksums =
+        &checksums_->tensors.emplace_back(TensorChecksums{.piece_bytes = shares[i].first,
+                                                          .pieces = std::span(checksums_->pieces).subspan(first, count),
+                                                          .was_right = std::span(checksums_->was_right).subspan(first, count)});
+    first += count;
+  }
+}
+
 Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
   if (!std::filesystem::is_directory(dir)) throw Error(ErrorCode::kNotFound, dir.string() + ": no such checkpoint folder");
   Checkpoint checkpoint;
-  const std::filesystem::path index_path = dir / "model.safetensors.index.json";
-  if (!std::filesystem::exists(index_path)) {
+  const std::optional<PackedMark> mark = read_packed_mark(dir);
+  const bool has_checksums = mark && mark->has_checksums();
+  if (has_checksums) {
+    for (const char* name : {kConfigFile, kIndexFile}) read_packed_file(dir, *mark, name);
+    const FolderChecksums checksums = read_packed_checksums(dir, *mark);
+    checkpoint.open_index(dir, &checksums);
+    checkpoint.open_mtp_file(dir);
+  } else if (std::filesystem::exists(dir / kIndexFile)) {
+    checkpoint.open_index(dir, nullptr);
+    checkpoint.open_mtp_file(dir);
+  } else {
     checkpoint.files_.push_back(std::make_unique<SafetensorsFile>(single_file(dir)));
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.tensors_.emplace(tensor.name, &tensor);
-    return checkpoint;
   }
+  return checkpoint;
+}
+
+/// Opens the files that the index names. They must have their `checksums` if there are any.
+void Checkpoint::open_index(const std::filesystem::path& dir, const FolderChecksums* checksums) {
+  const std::filesystem::path index_path = dir / kIndexFile;
   const Json index = read_json_file(index_path, kNoDuplicates);
   const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
   if (weight_map == index.end() || !weight_map->is_object()) throw_invalid(index_path.string() + ": no object 'weight_map'");
@@ -294,18 +345,33 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     const std::string where = index_path.string() + ": tensor " + in_quotes(name);
     const std::filesystem::path path = shard_path(dir, value, where);
     const auto [it, is_new] = opened.try_emplace(path, nullptr);
-    if (is_new) it->second = checkpoint.files_.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
+    if (is_new) {
+      it->second = files_.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
+      const std::string& file = value.get_ref<const std::string&>();
+      if (checksums != nullptr && !checksums->contains(file))
+        throw_invalid(path.string() + ": " + kChecksumsFile + " does not have it");
+      if (checksums != nullptr) files_.back()->expect(checksums->find(file)->second);
+    }
     const TensorInfo* tensor = it->second->find(name);
     if (tensor == nullptr) throw_invalid(where + ": not in " + path.string() + ", which the index names for it");
-    checkpoint.tensors_.emplace(tensor->name, tensor);
+    tensors_.emplace(tensor->name, tensor);
   }
-  // Some conversions add the MTP layer as a file that the index does not know. What the index names comes first.
-  const std::filesystem::path mtp_path = dir / "mtp.safetensors";
-  if (opened.contains(mtp_path) || !std::filesystem::exists(mtp_path)) return checkpoint;
-  const auto& mtp_file = checkpoint.files_.emplace_back(std::make_unique<SafetensorsFile>(mtp_path));
-  for (const TensorInfo& tensor : mtp_file->tensors())
-    if (tensor.name.starts_with("mtp.")) checkpoint.tensors_.emplace(tensor.name, &tensor);
-  return checkpoint;
+}
+
+/// Some conversions add the MTP layer as a file that the index does not know. What the index names comes first.
+void Checkpoint::open_mtp_file(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / "mtp.safetensors";
+  const bool is_open = std::ranges::any_of(files_, [&](const auto& file) { return file->path() == path.string(); });
+  if (is_open || !std::filesystem::exists(path)) return;
+  const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+  for (const TensorInfo& tensor : file->tensors())
+    if (tensor.name.starts_with("mtp.")) tensors_.emplace(tensor.name, &tensor);
+}
+
+int64_t Checkpoint::size() const {
+  int64_t bytes = 0;
+  for (const auto& file : files_) bytes += file->size();
+  return bytes;
 }
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {

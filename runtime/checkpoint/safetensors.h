@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -20,6 +21,10 @@
 // every byte of data belongs to exactly one tensor: no holes, no overlaps, nothing behind the last one.
 
 namespace ferry {
+
+struct FileChecksums;
+struct OpenChecksums;
+struct TensorChecksums;
 
 /// Element types that a safetensors header may name, at least one byte wide each.
 enum class StoredType : uint8_t {
@@ -50,11 +55,12 @@ int64_t stored_type_bytes(StoredType type);
 struct TensorInfo {
   std::string name;
   StoredType dtype = StoredType::kF32;
-  std::vector<int64_t> shape;       // row-major, empty for a scalar
-  const std::byte* data = nullptr;  // may be unaligned for its type: read it with memcpy
-  int64_t bytes = 0;                // product of shape * element size
-  std::string_view file;            // path, for messages
-  std::string note;                 // what __metadata__ says under the tensor's name; empty if nothing
+  std::vector<int64_t> shape;                  // row-major, empty for a scalar
+  const std::byte* data = nullptr;             // may be unaligned for its type: read it with memcpy
+  int64_t bytes = 0;                           // product of shape * element size
+  std::string_view file;                       // path, for messages
+  std::string note;                            // what __metadata__ says under the tensor's name; empty if nothing
+  const TensorChecksums* checksums = nullptr;  // null if the folder has none (checksums.h)
 
   /// "[2, 3]".
   std::string shape_string() const;
@@ -83,6 +89,11 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   /// nullptr if the file has no such tensor.
   const TensorInfo* find(std::string_view name) const;
+  int64_t size() const { return size_; }
+
+  /// Compares size and header with `checksums`, and gives each tensor its own. Throws Error{kInvalidArgument} if something
+  /// differs. For use before other threads read.
+  void expect(const FileChecksums& checksums);
 
  private:
   void map_file();
@@ -94,6 +105,7 @@ class SafetensorsFile {
   const std::byte* data_ = nullptr;  // [size_] the whole file
   int64_t size_ = 0;                 // bytes
   std::vector<TensorInfo> tensors_;
+  std::unique_ptr<OpenChecksums> checksums_;  // null: there are none
 };
 
 /// All tensors of a checkpoint folder, by name.
@@ -103,13 +115,18 @@ class Checkpoint {
   /// without an index `model.safetensors`, or the folder's only `*.safetensors`. No other file name is made up.
   ///
   /// Throws Error{kNotFound} for a missing folder or file and Error{kInvalidArgument} for a malformed file, an index entry
-  /// that leaves the folder, or one whose file lacks the tensor.
+  /// that leaves the folder, or one whose file lacks the tensor. Of a folder of `ferry quantize` that has checksums,
+  /// config.json, the index and the headers of the files are compared with them.
   static Checkpoint open(const std::filesystem::path& dir);
 
   /// nullptr if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
   /// Sorted.
   std::vector<std::string_view> names() const;
+  /// The files in which tensors are.
+  std::span<const std::unique_ptr<SafetensorsFile>> files() const { return files_; }
+  /// Bytes of all files.
+  int64_t size() const;
 
   /// Reads the tensor into memory if it is not there and maps it, so that no later access waits for the disk.
   void fetch_pages(const TensorInfo& tensor) const;
@@ -118,6 +135,9 @@ class Checkpoint {
   void drop_pages(const TensorInfo& tensor, int64_t offset, int64_t bytes) const;
 
  private:
+  void open_index(const std::filesystem::path& dir, const std::map<std::string, FileChecksums, std::less<>>* checksums);
+  void open_mtp_file(const std::filesystem::path& dir);
+
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string_view, const TensorInfo*> tensors_;
 };

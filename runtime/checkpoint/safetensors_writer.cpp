@@ -19,16 +19,18 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::spa
                            {"shape", tensor.shape},
                            {"data_offsets", {bytes_left_, bytes_left_ + bytes}}};
     bytes_left_ += bytes;
+    checksums_.expect(tensor.name, bytes, checksum_piece_bytes(tensor.dtype, tensor.shape));
   }
   std::string text = header.dump();
   uint64_t header_bytes = 0;
   const std::size_t unpadded = sizeof(header_bytes) + text.size(), alignment = kDataAlignment;
   text.resize((unpadded + alignment - 1) / alignment * alignment - sizeof(header_bytes), ' ');
   header_bytes = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));
 
   file_ = std::make_unique<PendingFile>(path);
-  file_->write(std::as_bytes(std::span(&header_bytes, 1)));
   file_->write(std::as_bytes(std::span(text)));
+  checksums_.begin(std::as_bytes(std::span(text)));
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
@@ -36,12 +38,14 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 void SafetensorsWriter::write(std::span<const std::byte> data) {
   FERRY_CHECK_LE(static_cast<int64_t>(data.size()), bytes_left_);
   file_->write(data);
+  checksums_.add(data);
   bytes_left_ -= static_cast<int64_t>(data.size());
 }
 
-void SafetensorsWriter::commit() {
+FileChecksums SafetensorsWriter::commit() {
   FERRY_CHECK_EQ(bytes_left_, 0);
   file_->commit();
+  return checksums_.take();
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,

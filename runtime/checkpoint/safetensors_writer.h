@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/checksums.h"
 #include "runtime/checkpoint/safetensors.h"
 
 namespace ferry {
@@ -41,11 +42,12 @@ class SafetensorsWriter {
 
   /// The next bytes of the tensors' data, which lie back to back in the given order.
   void write(std::span<const std::byte> data);
-  /// All data must have been written.
-  void commit();
+  /// All data must have been written. Returns the file's checksums.
+  FileChecksums commit();
 
  private:
   std::unique_ptr<PendingFile> file_;
+  ChecksumMaker checksums_;
   int64_t bytes_left_ = 0;
 };
 

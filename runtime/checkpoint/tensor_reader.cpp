@@ -112,7 +112,18 @@ void TensorReader::check_values(const StoredRows& stored) const {
   for_each_row(stored, [&](int64_t row, std::span<const float> values) { check_row(stored, row, values); });
 }
 
+void TensorReader::check_checksums(const StoredRows& stored, ThreadPool* pool) const {
+  const int64_t row_bytes = stored.row_bytes();
+  const bool has_whole_rows = row_bytes > 0 && stored.cols == stored.matrix_cols;  // others share their bytes
+  const int64_t begin = row_bytes == 0 ? 0 : stored.first_row * row_bytes;
+  const int64_t bytes = row_bytes == 0 ? stored.tensor->bytes : stored.rows * row_bytes;
+  check_bytes(*stored.tensor, begin, bytes, pool, has_whole_rows ? Recheck::kWhole : Recheck::kNone);
+  for (const TensorInfo* beside : {stored.scales, stored.zeros, stored.group_index, stored.shape})
+    if (beside != nullptr) check_bytes(*beside, 0, beside->bytes, nullptr, Recheck::kNone);
+}
+
 std::vector<float> TensorReader::read_vector(const StoredRows& stored) const {
+  check_checksums(stored);
   std::vector<float> all;
   all.reserve(static_cast<std::size_t>(stored.rows * stored.cols));
   for_each_row(stored, [&](int64_t row, std::span<const float> values) {
@@ -129,6 +140,7 @@ Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
   int64_t first = 0;
   for (const StoredRows& piece : pieces) {
     FERRY_CHECK_EQ(piece.cols, matrix.cols());
+    check_checksums(piece);
     visit_dtype(dtype_, [&]<class T>() {
       if (piece.is_plain() && stored_dtype(piece) == dtype_) {
         check_values(piece);
@@ -150,6 +162,7 @@ Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
 ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& copy) const {
   const std::optional<DType> dtype = stored_dtype(stored);
   if (stored.is_plain() && dtype && is_aligned(stored.row_data(0), dtype_bytes(*dtype))) {
+    if (checks_mapped_) check_checksums(stored);
     check_values(stored);
     return view_of(stored, *dtype);
   }
@@ -157,9 +170,11 @@ ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& cop
   return copy.view();
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
+std::unique_ptr<PackedMatrix> TensorReader::adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool,
+                                                  MappedChecks checks) const {
   const TensorInfo& panels = *matrix.panels;
   checkpoint().fetch_pages(panels);
+  if (!matmul.borrows_panels() || checks_mapped_ || checks == MappedChecks::kAlways) check_bytes(panels, 0, panels.bytes, pool);
   if (check_finite_) check_panels_finite(panels, matrix.panel_shape());
   std::unique_ptr<PackedMatrix> packed = matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use,
                                                       {panels.data, static_cast<std::size_t>(panels.bytes)}, pool);
@@ -198,6 +213,7 @@ QuantizedMatrix TensorReader::read_stored_codes(const std::vector<StoredRows>& p
   matrix.zero_points.resize(rows * zeros);
   std::size_t at = 0;
   for (const StoredRows& piece : pieces) {
+    check_checksums(piece);
     for (int64_t r = 0; r < piece.rows; ++r, ++at) {
       read_codes(piece, r,
                  {.codes = std::span(matrix.codes).subspan(at * cols, cols),
@@ -208,13 +224,15 @@ QuantizedMatrix TensorReader::read_stored_codes(const std::vector<StoredRows>& p
   return matrix;
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
-  if (matrix.panels != nullptr) return adopt(matmul, matrix, pool);
+std::unique_ptr<PackedMatrix> TensorReader::pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool,
+                                                 MappedChecks checks) const {
+  if (matrix.panels != nullptr) return adopt(matmul, matrix, pool, checks);
   const StoredRows& first = matrix.pieces.front();
   const bool is_in_place = matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
                            is_aligned(first.row_data(0), dtype_bytes(dtype_));
   std::unique_ptr<PackedMatrix> packed;
   if (is_in_place) {
+    check_checksums(first, pool);
     check_values(first);
     const ConstMatrixView weights = view_of(first, dtype_);
     const auto quantize = [&] { return quantize_weights(weights, *matrix.quantized, pool); };

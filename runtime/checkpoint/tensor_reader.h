@@ -30,14 +30,24 @@ struct StoredMatrix {
   PanelShape panel_shape() const { return {n, k, *quantized, use}; }
 };
 
-/// Reads what it finds, converted to the run's dtype or as codes, and packs it.
+/// Says when panels and rows that stay mapped are compared with their checksums. Bytes that are copied always are.
+enum class MappedChecks : uint8_t {
+  kAsFolder,  // if the checkpoint is small (kSmallFolderBytes) or check_finite asks for it
+  kAlways,
+};
+
+/// Reads what it finds, converted to the run's dtype or as codes, and packs it. Compares bytes with their checksums first.
 ///
 /// Errors: Error{kInvalidArgument} naming tensor, file, what it has and what is expected.
 class TensorReader : public TensorFinder {
  public:
   /// `in_panels`: the checkpoint holds its quantised matrices in panels.
   TensorReader(const Checkpoint& checkpoint, DType dtype, bool check_finite, bool in_panels = false)
-      : TensorFinder(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
+      : TensorFinder(checkpoint),
+        dtype_(dtype),
+        check_finite_(check_finite),
+        checks_mapped_(check_finite || checkpoint.size() <= kSmallFolderBytes),
+        in_panels_(in_panels) {}
 
   DType dtype() const { return dtype_; }
   /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels, which must be
@@ -63,7 +73,10 @@ class TensorReader : public TensorFinder {
   QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
   /// Packs and gives the file pages back; panels that `matmul` borrows are mapped and stay in the file, which must outlive the
   /// result. The threads of `pool` share the work if there is one.
-  std::unique_ptr<PackedMatrix> pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
+  std::unique_ptr<PackedMatrix> pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr,
+                                     MappedChecks checks = MappedChecks::kAsFolder) const;
+  /// Compares the bytes of rows, and of what their format needs beside, with their checksums. Throws as check_bytes() does.
+  void check_checksums(const StoredRows& stored, ThreadPool* pool = nullptr) const;
   /// Gives the pages of rows that were read back to the system, those of their other columns too, which come back when needed.
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 
@@ -72,12 +85,13 @@ class TensorReader : public TensorFinder {
   static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
   QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
-  std::unique_ptr<PackedMatrix> adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const;
+  std::unique_ptr<PackedMatrix> adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool, MappedChecks checks) const;
   void check_values(const StoredRows& stored) const;
   void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;
 
   DType dtype_;
   bool check_finite_;
+  bool checks_mapped_;
   bool in_panels_;
 };
 

@@ -144,11 +144,11 @@ int64_t ExpertLoader::packed_bytes(int64_t layer) const {
   return bytes;
 }
 
-std::shared_ptr<const PackedExpert> ExpertLoader::load(int64_t layer, LogicalExpertId expert) const {
+std::shared_ptr<const PackedExpert> ExpertLoader::load(int64_t layer, LogicalExpertId expert, MappedChecks checks) const {
   const auto e = static_cast<std::size_t>(expert.value);
   PackedExpert packed;
-  packed.gate_up = reader_.pack(matmul_, stored(layer).gate_up[e]);
-  packed.down = reader_.pack(matmul_, stored(layer).down[e]);
+  packed.gate_up = reader_.pack(matmul_, stored(layer).gate_up[e], nullptr, checks);
+  packed.down = reader_.pack(matmul_, stored(layer).down[e], nullptr, checks);
   return std::make_shared<const PackedExpert>(std::move(packed));
 }
 
@@ -171,7 +171,7 @@ ExpertBank ExpertLoader::load_all(const RankExperts& experts, ThreadPool& pool) 
   const auto pack = [&](int64_t i) {
     const auto [layer, place] = jobs[static_cast<std::size_t>(i)];
     const LogicalExpertId expert = experts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(place)];
-    bank.set(layer, place, load(layer, expert));
+    bank.set(layer, place, load(layer, expert, MappedChecks::kAsFolder));
     const auto e = static_cast<std::size_t>(expert.value);
     return stored(layer).gate_up[e].stored_bytes() + stored(layer).down[e].stored_bytes();
   };

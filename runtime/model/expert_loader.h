@@ -42,14 +42,18 @@ class ExpertLoader {
   /// Throws Error{kResourceExhausted} with `what` if `bytes` of where experts lie are not there now.
   void require_memory(int64_t bytes, const std::string& what) const { options_.require_memory(bytes, what); }
 
-  /// Touches no other expert's pages. Throws as load_trunk does.
-  std::shared_ptr<const PackedExpert> load(int64_t layer, LogicalExpertId expert) const;
+  /// Touches no other expert's pages. Compares all bytes with their checksums: who reads one expert uses it next. Throws as
+  /// load_trunk does.
+  std::shared_ptr<const PackedExpert> load(int64_t layer, LogicalExpertId expert) const {
+    return load(layer, expert, MappedChecks::kAlways);
+  }
   /// All of `experts` on the pool, which may be the one whose threads compute, with progress. Throws
   /// Error{kResourceExhausted} if they do not fit, and as above.
   ExpertBank load_all(const RankExperts& experts, ThreadPool& pool) const;
 
  private:
   const StoredExperts& stored(int64_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  std::shared_ptr<const PackedExpert> load(int64_t layer, LogicalExpertId expert, MappedChecks checks) const;
 
   const ModelConfig& config_;
   Matmul& matmul_;

@@ -272,6 +272,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, backend.memory(), jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
   if (backend.memory().space() == Space::kDevice) {
+    reader.check_checksums(embedding, &pool);
     const int64_t moved = move_embedding(trunk, backend.memory(), pool);
     if (options.progress) options.progress(moved);
   }

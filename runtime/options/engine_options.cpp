@@ -48,7 +48,7 @@ void add_threads(CLI::App& app, EngineOptions& o) {
 }
 
 void add_check_weights(CLI::App& app, EngineOptions& o) {
-  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
+  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite or differ from their checksums");
 }
 
 void add_profile(CLI::App& app, EngineOptions& o) {

@@ -81,7 +81,7 @@ struct EngineOptions {
   SharingOptions sharing;            // likewise
   std::vector<PlannedFault> faults;  // that ranks are to have
   double peer_timeout_s = 30;        // for a rank to answer within a step
-  bool check_weights = false;        // refuse NaN and infinity while loading
+  bool check_weights = false;        // refuse NaN, infinity and what differs from its checksum while loading
   bool lm_head_screen = false;       // greedy tokens are found with a copy of lm_head in 8 bits
 };
 

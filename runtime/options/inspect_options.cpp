@@ -21,6 +21,8 @@ void add_inspect_options(CLI::App& app, InspectOptions& o, EngineOptions& engine
          "--workers", [&o](int64_t n) { o.workers = n; }, "ranks that hold experts; default: several")
       ->check(integer_in(0, InspectOptions::kMaxWorkers));
   app.add_flag("--json", o.json, "print one JSON object");
+  CLI::Option* verify = app.add_flag("--verify", o.verify, "read all files and compare them with their checksums");
+  for (const char* other : {"--quantize", "--dtype", "--kv-cache-dtype", "--workers"}) verify->excludes(app.get_option(other));
 }
 
 }  // namespace ferry

@@ -16,6 +16,7 @@ struct InspectOptions {
   static constexpr int64_t kMaxWorkers = 4096;
 
   bool json = false;
+  bool verify = false;             // read all files and compare them with their checksums, in place of the rest
   std::optional<int64_t> workers;  // absent: several numbers of them
 };
 

@@ -89,6 +89,40 @@ class InspectTest(unittest.TestCase):
         self.assertIn("holds no codes", json.loads(done.stdout)["runs"][0]["refused"])
         self.assertIn("allowed: 0 to 16", run(GOLDEN / "qwen3_moe", "--workers", "17").stderr)
 
+    def test_verify_reads_everything(self):
+        with tempfile.TemporaryDirectory() as folder:
+            packed = pathlib.Path(folder) / "packed"
+            command = [FERRY, "quantize", "--model", GOLDEN / "qwen3_5_moe", "--quantize", "experts=w8a8", "--out", packed]
+            subprocess.run(command, check=True, capture_output=True)
+            verified = inspect(packed, "--verify")
+            self.assertEqual((verified["has_checksums"], verified["damage"]), (True, None))
+            self.assertEqual({file["file"] for file in verified["files"]}, {path.name for path in packed.iterdir()})
+            self.assertEqual({file["result"] for file in verified["files"]}, {"right"})
+            weights = packed / "model-00001-of-00001.safetensors"
+            whole = weights.read_bytes()
+            begin = 8 + struct.unpack("<Q", whole[:8])[0]
+            places = {name: begin + tensor["data_offsets"][0] for name, tensor in tensors(packed)}
+            panels = next(name for name in places if name.endswith("experts.0.down_proj.panels") and "mtp." not in name)
+            for word, at in ((panels, places[panels]), ("lm_head.weight", places["lm_head.weight"] + 1), ("header", 9)):
+                damaged = bytearray(whole)
+                damaged[at] ^= 1
+                weights.write_bytes(damaged)
+                commands = {"inspect": ("--verify",), "dump": ("--token-ids", "1,2", "--out", packed.parent / "logits")}
+                for name, options in commands.items():
+                    model = ("--model", packed) if name == "dump" else (packed,)
+                    command = [FERRY, name, *model, *options]
+                    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+                    with self.subTest(word, command=name):
+                        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                        self.assertIn(str(weights), done.stderr)
+                        if word != "header":  # JSON may be what is damaged first
+                            self.assertIn(f"tensor {word} is damaged", done.stderr)
+            files = json.loads(run(packed, "--verify", "--json").stdout)["files"]
+            self.assertEqual([file["file"] for file in files if file["result"] == "damaged"], [weights.name])
+        plain = run(GOLDEN / "qwen3_5_moe", "--verify")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertIn("no checksums", plain.stdout)
+
     def test_ranks_share_the_experts_out(self):
         for run_of in inspect(GOLDEN / "qwen3_next")["runs"]:
             ranks = {rank["workers"]: rank for rank in run_of["ranks"]}

@@ -12,10 +12,14 @@
 #include "kernels/backend.h"
 #include "moe/wire.h"
 #include "runtime/base/aligned_buffer.h"
+#include "runtime/checkpoint/checkpoint_packer.h"
 #include "runtime/expert_witness.h"
+#include "runtime/model/weights_loader.h"
+#include "tests/support/damaged_tensor.h"
 #include "tests/support/eventually.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/source_folder.h"
+#include "tests/support/temp_folder.h"
 
 // How a rank comes to hold other experts while it goes on with those it has.
 
@@ -123,6 +127,27 @@ TEST(ExpertPreparer, WhatStaysIsSharedAndTheRestIsRead) {
       for (int64_t e = 0; e < 4; ++e) EXPECT_NE(prepared.bank->expert(layer, read), held->expert(layer, e));
     }
   }
+}
+
+TEST(ExpertPreparer, AnExpertThatWasDamagedBeforeItIsReadIsRefused) {
+  const test::TempFolder dir;
+  const std::filesystem::path packed = dir.path() / "packed";
+  const Quantization quantization = parse_quantization("experts=w8a8");
+  ThreadPool pool(2);
+  pack_checkpoint(demo_folder(), packed, quantized_matrices(demo_folder(), quantization), pool,
+                  {.dtype = DType::kBF16, .quantization = quantization});
+  EngineOptions options = demo_options();
+  options.model = packed;
+  ExpertShelf shelf(options, {.rank = Rank{1}});
+  const std::shared_ptr<const ExpertBank> held = shelf.get_all(kFirst);
+  const std::string name = "model.language_model.layers.3.mlp.experts.40.down_proj.panels";
+  const std::filesystem::path weights = packed / "model-00001-of-00001.safetensors";
+  test::flip_bit(weights, test::tensor_offset(weights, name, 17));
+  ExpertPreparer preparer(shelf, {.dtype = DType::kBF16, .make_backend = {}});
+  preparer.begin({.epoch = 2, .experts = kSecond, .canaries = {}}, held, kFirst);
+  const ExpertPreparer::Prepared prepared = await_prepared(preparer);
+  EXPECT_EQ(prepared.bank, nullptr);
+  test::expect_one_line_with(prepared.preparation.complaint, {weights.string(), name, "is damaged"});
 }
 
 TEST(ExpertPreparer, CanariesAreEqualOnTwoRanksAndDifferByExpert) {

@@ -46,6 +46,11 @@ class PackerTest : public testing::Test {
     expect_error([&] { pack(model, quantize); }, ErrorCode::kInvalidArgument, parts);
     EXPECT_FALSE(fs::exists(to_)) << "something was left";
   }
+  /// Makes the folder one of an older Ferry.
+  void forget_checksums(const std::string& quantize) {
+    write_packed_mark(to_, {.quantization = parse_quantization(quantize), .files = {}});
+    fs::remove(to_ / kChecksumsFile);
+  }
   std::string read(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -214,11 +219,15 @@ TEST_F(PackerTest, ARankReadsItsOwnExpertsOnly) {
   file.seekp(end - 4).write(reinterpret_cast<const char*>(&nan), sizeof(nan));  // the scale of the last column
   file.close();
   load(1);
+  expect_error([&] { load(0); }, ErrorCode::kInvalidArgument, {name, "is damaged"});
+  forget_checksums("w8a8");
+  load(1);
   expect_error([&] { load(0); }, ErrorCode::kInvalidArgument, {name, "nan", "column 31", "must be finite"});
 }
 
 TEST_F(PackerTest, DamagedFoldersAreRefusedWhenLoaded) {
   pack(TinyModel(kSizes), "w4a8");
+  forget_checksums("w4a8");
   const fs::path file = to_ / "model-00001-of-00001.safetensors";
   const std::string whole = read(file);
   const auto refuse = [&](const std::string& text, const std::vector<std::string>& parts) {
@@ -242,7 +251,7 @@ TEST_F(PackerTest, DamagedFoldersAreRefusedWhenLoaded) {
   load();
   fs::remove(to_ / kPackedMark);
   expect_error([&] { load(); }, ErrorCode::kInvalidArgument, {"lm_head.weight", "missing"});
-  write_packed_mark(to_, parse_quantization("experts=w4a8"));
+  forget_checksums("experts=w4a8");
   expect_error([&] { load(); }, ErrorCode::kInvalidArgument, {"lm_head.weight", "missing"});
 }
 

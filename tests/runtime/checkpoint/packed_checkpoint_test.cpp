@@ -26,23 +26,51 @@ class PackedMarkTest : public testing::Test {
     expect_error([&] { read_packed_mark(dir_.path()); }, ErrorCode::kInvalidArgument, parts);
   }
 
+  const std::map<std::string, std::string> kFiles{{"checksums.json", "0123456789abcdef"}, {"config.json", "00000000000000ff"}};
   test::TempFolder dir_;
 };
 
-TEST_F(PackedMarkTest, ReadsWhatItWrites) {
-  EXPECT_EQ(read_packed_mark(dir_.path()), std::nullopt);
-  for (const char* text : {"w8a8", "w4a8", "w4a8:128", "experts=w4a8:32,lm_head=w8a8"}) {
-    write_packed_mark(dir_.path(), parse_quantization(text));
-    EXPECT_EQ(read_packed_mark(dir_.path()), parse_quantization(text)) << text;
+TEST_F(PackedMarkTest, RefusesEveryBitFlip) {
+  write_packed_mark(dir_.path(), {parse_quantization("experts=w4a8:32,lm_head=w8a8"), kFiles});
+  std::ifstream file(dir_.path() / kPackedMark, std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(file), {}};
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    write(bad);
+    EXPECT_THROW(read_packed_mark(dir_.path()), Error) << "bit " << bit << " of " << bad;
   }
-  expect_error([&] { write_packed_mark(dir_.path() / "no", parse_quantization("w8a8")); }, ErrorCode::kUnavailable,
-               {"no/ferry.json"});
+}
+
+TEST_F(PackedMarkTest, RefusesFilesOutsideTheFolder) {
+  write_packed_mark(dir_.path(), {parse_quantization("w8a8"), {{"checksums.json", "0"}, {"../config.json", "0"}}});
+  expect_error([&] { read_packed_mark(dir_.path()); }, ErrorCode::kInvalidArgument,
+               {"'../config.json'", "a file in the folder"});
+}
+
+TEST_F(PackedMarkTest, ReadsWhatItWrites) {
+  EXPECT_FALSE(read_packed_mark(dir_.path()));
+  for (const char* text : {"w8a8", "w4a8", "w4a8:128", "experts=w4a8:32,lm_head=w8a8"}) {
+    for (const std::map<std::string, std::string>& files : {std::map<std::string, std::string>{}, kFiles}) {
+      write_packed_mark(dir_.path(), {parse_quantization(text), files});
+      const std::optional<PackedMark> mark = read_packed_mark(dir_.path());
+      ASSERT_TRUE(mark) << text;
+      EXPECT_EQ(mark->quantization, parse_quantization(text)) << text;
+      EXPECT_EQ(mark->files, files);
+    }
+  }
+  expect_error(
+      [&] {
+        write_packed_mark(dir_.path() / "no", {parse_quantization("w8a8"), {}});
+      },
+      ErrorCode::kUnavailable, {"no/ferry.json"});
 }
 
 TEST_F(PackedMarkTest, RefusesAMarkOfSomethingElse) {
   const std::string good = R"({"format":"ferry panels","version":1,"quantize":"w8a8"})";
   write(good);
-  EXPECT_EQ(read_packed_mark(dir_.path()), parse_quantization("w8a8"));
+  EXPECT_EQ(read_packed_mark(dir_.path())->quantization, parse_quantization("w8a8"));
+  EXPECT_FALSE(read_packed_mark(dir_.path())->has_checksums()) << "of an older Ferry";
   expect_refused("", {"ferry.json"});
   expect_refused(good.substr(0, 30), {"ferry.json", "JSON"});
   expect_refused("[1]", {"ferry.json", "[1]", "an object"});
@@ -61,7 +89,7 @@ TEST_F(PackedMarkTest, AFolderDecidesUnlessSomethingElseIsAsked) {
   EXPECT_FALSE(plan_weights(dir_.path(), std::nullopt).quantization.any());
   EXPECT_FALSE(plan_weights(dir_.path(), parse_quantization("w8a8")).in_panels);
   EXPECT_EQ(plan_weights(dir_.path(), parse_quantization("w8a8")).quantization, parse_quantization("w8a8"));
-  write_packed_mark(dir_.path(), parse_quantization("experts=w4a8"));
+  write_packed_mark(dir_.path(), {parse_quantization("experts=w4a8"), {}});
   for (const auto& asked : {std::optional<Quantization>{}, std::optional(parse_quantization("experts=w4a8"))}) {
     EXPECT_TRUE(plan_weights(dir_.path(), asked).in_panels);
     EXPECT_EQ(plan_weights(dir_.path(), asked).quantization, parse_quantization("experts=w4a8"));

@@ -167,6 +167,9 @@ TEST(Options, Inspect) {
   EXPECT_EQ(options.command, Command::kInspect);
   EXPECT_EQ(options.engine.model, "m");
   EXPECT_TRUE(options.inspect.json);
+  EXPECT_FALSE(options.inspect.verify);
+  EXPECT_TRUE(accept({"inspect", "m", "--verify", "--json"}).inspect.verify);
+  refuse({"inspect", "m", "--verify", "--workers", "2"}, {"--verify", "--workers"});
   refuse({"inspect"}, {"DIR", "required"});
   refuse({"inspect", "m", "n"}, {"not expected: 'n'"});
 }
