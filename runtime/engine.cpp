@@ -57,6 +57,13 @@ FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOp
   }
 }
 
+PrefixFile::Options prefix_file_options(const EngineOptions& options, const CachePlan& caches) {
+  return {.folder = options.prefix_file_folder,
+          .pages = caches.scheduler.prefix_cache.file,
+          .unit_bytes = caches.unit_bytes,
+          .snapshot_bytes = caches.scheduler.prefix_cache.snapshot_bytes};
+}
+
 /// The loads of earlier runs, where the option wants any.
 void open_expert_load(const EngineOptions& options, const ModelConfig& config, std::optional<ExpertLoadFile>& file) {
   if (options.expert_load.empty()) return;
@@ -71,7 +78,9 @@ void open_expert_load(const EngineOptions& options, const ModelConfig& config, s
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows, Clock& watch_clock) : cluster_(cluster) {
+Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows, Clock& watch_clock,
+               const EngineStart& start)
+    : cluster_(cluster) {
   const auto prepare = [&] {
     try {
       place_experts(options);
@@ -79,7 +88,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       send_assignments(cluster_, nullptr);  // who waits for one hears why from agree()
       throw;
     }
-    load(options, logit_rows);
+    load(options, logit_rows, start);
     return make_terms(options, config_, quantization(), *compute_);
   };
   const std::string difference = cluster.agree(prepare, kLoadTimeout);
@@ -160,7 +169,7 @@ void Engine::place_experts(const EngineOptions& options) {
   send_assignments(cluster_, &*placement_);
 }
 
-void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
+void Engine::load(const EngineOptions& options, LogitRows logit_rows, const EngineStart& start) {
   Checkpoint& checkpoint = *checkpoint_;
   const Speculation& speculation = speculation_;
   tokenizer_ = load_tokenizer(options);
@@ -194,14 +203,13 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   snapshots_.emplace(*recurrent_state_, compute_->stream, scheduler_options_.prefix_cache.num_snapshots);
   prefix_file_folder_ = options.prefix_file_folder;
   caches_text_ = caches.describe();
-  if (file_pages.num_pages > 0) {
-    prefix_file_.emplace(PrefixFile::Options{.folder = options.prefix_file_folder,
-                                             .pages = file_pages,
-                                             .unit_bytes = caches.unit_bytes,
-                                             .snapshot_bytes = scheduler_options_.prefix_cache.snapshot_bytes},
-                         std::move(prefix_file), *kv_cache_, *snapshots_, compute_->stream);
-  }
-  model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
+  if (file_pages.num_pages > 0)
+    prefix_file_.emplace(prefix_file_options(options, caches), std::move(prefix_file), *kv_cache_, *snapshots_,
+                         compute_->stream);
+  if (start.check) start.check(*this);
+  const std::unique_ptr<LoadProgress> own_progress = start.progress == nullptr ? stderr_load_progress() : nullptr;
+  model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint),
+                 own_progress ? *own_progress : *start.progress);
   checkpoint_.reset();
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
@@ -274,7 +282,8 @@ void Engine::require_screen(const Quantization& quantization) const {
 
 const Tokenizer& Engine::require_tokenizer() const {
   if (tokenizer() == nullptr) {
-    throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer (token ids work without): " + tokenizer_.complaint);
+    throw Error(ErrorCode::kFailedPrecondition,
+                "text needs a tokenizer (token ids work without): " + std::string(tokenizer_.complaint->what()));
   }
   return *tokenizer();
 }
@@ -368,9 +377,8 @@ std::string Engine::elastic_address() const {
 }
 
 std::unique_ptr<ExpertLoader> Engine::make_expert_loader(const EngineOptions& options, Matmul& matmul) const {
-  LoadOptions load = make_load_options(options, dtype_, config_, model_->checkpoint, *compute_);
-  load.progress = {};
-  return std::make_unique<ExpertLoader>(model_->checkpoint, config_, matmul, std::move(load));
+  return std::make_unique<ExpertLoader>(model_->checkpoint, config_, matmul,
+                                        make_load_options(options, dtype_, config_, model_->checkpoint, *compute_));
 }
 
 void Engine::make_witness(const EngineOptions& options) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,10 +39,19 @@
 
 namespace ferry {
 
+class Engine;
 struct StepShape;
 
 /// Whether steps guess what follows, where the engine can.
 enum class Drafting : uint8_t { kOff, kOn };
+
+/// Hooks into the start of an engine.
+struct EngineStart {
+  LoadProgress* progress = nullptr;  // gets to know how loading goes, and outlives the constructor; null: stderr alone
+  /// Called before the first weight is read. Config, model_info(), scheduler_options() and the tokenizer are known then, so
+  /// that what only they can tell of the settings is found before the load. What it throws ends the start. May be empty.
+  std::function<void(const Engine&)> check = {};
+};
 
 /// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a
 /// time.
@@ -53,7 +63,7 @@ class Engine {
   /// Loads the checkpoint while the workers load theirs, and waits until all are ready. `watch_clock` is of the watch that ends
   /// an engine which stands still, and outlives this. Throws Error for a bad checkpoint or option, on this rank or another.
   Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows = LogitRows::kSampled,
-         Clock& watch_clock = real_clock());
+         Clock& watch_clock = real_clock(), const EngineStart& start = {});
   /// Tells the workers to leave, unless the cluster was abandoned.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -74,6 +84,7 @@ class Engine {
   const char* kernels_name() const { return compute_->backend.kernels_name(); }
   /// Null if the checkpoint has no tokenizer that Ferry can read: then only token ids work.
   const Tokenizer* tokenizer() const { return tokenizer_.tokenizer ? &*tokenizer_.tokenizer : nullptr; }
+  const LoadedTokenizer& loaded_tokenizer() const { return tokenizer_; }
   /// For what needs text; throws Error{kFailedPrecondition} that says why there is no tokenizer.
   const Tokenizer& require_tokenizer() const;
   /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
@@ -167,7 +178,7 @@ class Engine {
 
  private:
   void place_experts(const EngineOptions& options);
-  void load(const EngineOptions& options, LogitRows logit_rows);
+  void load(const EngineOptions& options, LogitRows logit_rows, const EngineStart& start);
   StepShape step_shape(const Quantization& quantization, const Speculation& speculation) const;
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);

@@ -14,7 +14,9 @@ ExpertShelf::ExpertShelf(const EngineOptions& options, const RankPlace& place, R
   choose_speculation(options, checkpoint_, config_);
   LoadOptions load_options = make_load_options(options, dtype_, config_, checkpoint_, compute_);
   if (require_memory) load_options.require_memory = std::move(require_memory);
-  load_options.progress = {};  // the coordinator's line is enough
+  load_options.progress = [this](int64_t bytes) {
+    if (progress_) progress_->add(bytes);
+  };
   quantization_ = load_options.weights.quantization;
   loader_.emplace(checkpoint_, config_, compute_.backend.matmul(), std::move(load_options));
 }
@@ -22,7 +24,11 @@ ExpertShelf::ExpertShelf(const EngineOptions& options, const RankPlace& place, R
 Cluster::Terms ExpertShelf::terms() const { return make_terms(options_, config_, quantization_, compute_); }
 
 std::shared_ptr<const ExpertBank> ExpertShelf::get_all(const RankExperts& experts) {
+  progress_ = stderr_load_progress();
+  progress_->expect(loader_->stored_bytes(experts));
   auto bank = std::make_shared<ExpertBank>(loader_->load_all(experts, compute_.pool));
+  progress_->finish();
+  progress_.reset();
   const std::scoped_lock lock(mutex_);
   for (std::size_t layer = 0; layer < experts.size(); ++layer) {
     for (std::size_t e = 0; e < experts[layer].size(); ++e) {

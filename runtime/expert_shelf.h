@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/cluster/rank_place.h"
+#include "runtime/load_progress.h"
 #include "runtime/model/expert_loader.h"
 #include "runtime/options/engine_options.h"
 #include "runtime/rank_setup.h"
@@ -40,7 +41,7 @@ class ExpertShelf {
   /// What a coordinator must have in common with this rank.
   Cluster::Terms terms() const;
 
-  /// All of `experts`, on all threads. Throws as ExpertLoader::load_all does.
+  /// All of `experts`, on all threads. Prints on stderr how it goes (LoadProgress). Throws as ExpertLoader::load_all does.
   std::shared_ptr<const ExpertBank> get_all(const RankExperts& experts);
   /// One, which another thread may be reading now. Any thread. Throws as ExpertLoader::load does.
   std::shared_ptr<const PackedExpert> get(int64_t layer, LogicalExpertId expert);
@@ -57,6 +58,7 @@ class ExpertShelf {
   ComputeResources compute_;
   Checkpoint checkpoint_;  // its files hold experts if they are packed
   Quantization quantization_;
+  std::unique_ptr<LoadProgress> progress_;  // while get_all() reads
   std::optional<ExpertLoader> loader_;
   mutable std::mutex mutex_;
   std::condition_variable was_read_;

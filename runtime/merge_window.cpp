@@ -5,7 +5,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::microseconds kLeastPatience{50};  // what sleeping and waking take
+constexpr std::chrono::microseconds kShortestWait{50};  // what sleeping and waking take
 
 }  // namespace
 
@@ -48,10 +48,10 @@ std::optional<Deadline> MergeWindow::arrival(const Source& s, int32_t layer, Dea
   if (s.num_tokens > kMostTokens) return std::nullopt;
   const auto at = static_cast<std::size_t>(s.layer);
   if (!s.is_waiting && at < s.next_layer.size() && s.next_layer[at] == layer && s.gap > Duration{})
-    return s.replied + s.gap + std::max<Duration>(s.gap / 2, kLeastPatience);
+    return s.replied + s.gap + std::max<Duration>(s.gap / 2, kShortestWait);
   const Deadline next_step = s.step_begun + s.step_time;
   if (layer == s.first_layer && s.step_time > Duration{} && next_step - now <= s.step_time / 2)
-    return next_step + std::max<Duration>(s.step_time / 8, kLeastPatience);
+    return next_step + std::max<Duration>(s.step_time / 8, kShortestWait);
   return std::nullopt;
 }
 

@@ -1,7 +1,5 @@
 #include "runtime/rank_setup.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <span>
@@ -193,21 +191,11 @@ WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& con
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
                               const Checkpoint& checkpoint, const ComputeResources& compute) {
-  LoadOptions load{
-      .dtype = dtype,
-      .weights = plan_run_weights(options, config, checkpoint),
-      .check_finite = options.check_weights,
-      .require_memory = [&compute](int64_t bytes, const std::string& what) { compute.require_memory(bytes, what); },
-      .progress = {}};
-  if (isatty(STDERR_FILENO) == 0) return load;
-  load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
-    total += bytes;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (seconds > 0.5)
-      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s (%.1f GB/s)\033[K", static_cast<double>(total) * 1e-9, seconds,
-                   static_cast<double>(total) * 1e-9 / seconds);
-  };
-  return load;
+  return {.dtype = dtype,
+          .weights = plan_run_weights(options, config, checkpoint),
+          .check_finite = options.check_weights,
+          .require_memory = [&compute](int64_t bytes, const std::string& what) { compute.require_memory(bytes, what); },
+          .progress = {}};
 }
 
 }  // namespace ferry

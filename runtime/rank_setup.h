@@ -87,7 +87,7 @@ uint64_t voice_of(const ComputeResources& compute);
 /// other ones than options ask for.
 WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& config, const Checkpoint& checkpoint);
 
-/// Says on stderr how loading goes; one line, rewritten in place on a terminal. `compute` outlives the result. Throws what
+/// How this rank reads weights, without anything that hears of its progress. `compute` outlives the result. Throws what
 /// plan_run_weights() does.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
                               const Checkpoint& checkpoint, const ComputeResources& compute);

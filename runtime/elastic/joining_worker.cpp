@@ -18,6 +18,7 @@
 #include "runtime/elastic/door.h"
 #include "runtime/elastic/instructions.h"
 #include "runtime/elastic/join_key.h"
+#include "runtime/elastic/join_wait.h"
 #include "runtime/elastic/joiner.h"
 #include "runtime/expert_server.h"
 #include "runtime/net/peer_address.h"
@@ -64,14 +65,18 @@ class JoiningWorker {
       if (std::ranges::count(join.addresses, address) > 1) throw_invalid("--join " + address + ": twice; allowed: once");
       Post& post = *posts_.emplace_back(std::make_unique<Post>());
       post.joiner.emplace(address, join_key_for(address, keys), introduction);
-      post.joiner->call(to_milliseconds(join.join_timeout_s));
+      post.wait.emplace(address);
+      post.call(to_milliseconds(join.join_timeout_s));
     }
   }
 
   int run() {
     while (true) {
       signals_.has_come();
-      for (const auto& post : posts_) meet(*post);
+      for (const auto& post : posts_) {
+        meet(*post);
+        if (const std::optional<std::string> line = post->wait->take_line()) std::fprintf(stderr, "ferry: %s\n", line->c_str());
+      }
       if (server_ && server_->has_conversations()) {
         if (std::optional<ExpertServer::Ended> ended = server_->serve(std::chrono::steady_clock::now() + kLookPeriod))
           part(*ended);
@@ -88,7 +93,13 @@ class JoiningWorker {
  private:
   /// One coordinator, and what this rank holds for it, also while it is away.
   struct Post {
+    void call(std::chrono::milliseconds time) {
+      joiner->call(time);
+      wait->begin(time);
+    }
+
     std::optional<Joiner> joiner;
+    std::optional<JoinWait> wait;
     std::unique_ptr<Link> link;
     std::optional<ExpertHolder> holder;
   };
@@ -99,9 +110,11 @@ class JoiningWorker {
     try {
       joined = post.joiner->take();
     } catch (const Error& error) {  // it never will
+      post.wait->end();
       return give_up(error);
     }
     if (!joined) return;
+    post.wait->end();
     const Rank rank = joined->member;
     check_context().rank = rank.value;
     const std::vector<Term> terms = decode_report(joined->instructions, Rank{0}).terms;
@@ -164,7 +177,7 @@ class JoiningWorker {
     if (linger_.count() > 0 && (is_lost || !ended.error) && !signals_.has_come()) {
       std::fprintf(stderr, "ferry: %s; waits for a coordinator at %s\n",
                    ended.error ? one_line(ended.error->what()).c_str() : "was sent home", post.joiner->address().c_str());
-      post.joiner->call(linger_);
+      post.call(linger_);
       return;
     }
     if (ended.error && posts_.size() > 1) {

@@ -144,6 +144,20 @@ int64_t ExpertLoader::packed_bytes(int64_t layer) const {
   return bytes;
 }
 
+int64_t ExpertLoader::stored_bytes(int64_t layer, LogicalExpertId expert) const {
+  const auto e = static_cast<std::size_t>(expert.value);
+  return stored(layer).gate_up[e].stored_bytes() + stored(layer).down[e].stored_bytes();
+}
+
+int64_t ExpertLoader::stored_bytes(const RankExperts& experts) const {
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < num_layers(); ++layer) {
+    if (!has_experts(layer)) continue;
+    for (const LogicalExpertId expert : experts[static_cast<std::size_t>(layer)]) bytes += stored_bytes(layer, expert);
+  }
+  return bytes;
+}
+
 std::shared_ptr<const PackedExpert> ExpertLoader::load(int64_t layer, LogicalExpertId expert, MappedChecks checks) const {
   const auto e = static_cast<std::size_t>(expert.value);
   PackedExpert packed;
@@ -172,8 +186,7 @@ ExpertBank ExpertLoader::load_all(const RankExperts& experts, ThreadPool& pool) 
     const auto [layer, place] = jobs[static_cast<std::size_t>(i)];
     const LogicalExpertId expert = experts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(place)];
     bank.set(layer, place, load(layer, expert, MappedChecks::kAsFolder));
-    const auto e = static_cast<std::size_t>(expert.value);
-    return stored(layer).gate_up[e].stored_bytes() + stored(layer).down[e].stored_bytes();
+    return stored_bytes(layer, expert);
   };
   run_jobs(pool, std::ssize(jobs), pack, options_);
   return bank;

@@ -37,6 +37,8 @@ class ExpertLoader {
   bool has_experts(int64_t layer) const { return !stored(layer).down.empty(); }
   /// Packed, of one expert of the layer.
   int64_t packed_bytes(int64_t layer) const;
+  /// In the checkpoint, of all of `experts`.
+  int64_t stored_bytes(const RankExperts& experts) const;
   ExpertDims dims() const { return {config_.hidden_dim, config_.moe.intermediate_dim}; }
   WeightType weight_type() const;
   /// Throws Error{kResourceExhausted} with `what` if `bytes` of where experts lie are not there now.
@@ -52,6 +54,7 @@ class ExpertLoader {
   ExpertBank load_all(const RankExperts& experts, ThreadPool& pool) const;
 
  private:
+  int64_t stored_bytes(int64_t layer, LogicalExpertId expert) const;
   const StoredExperts& stored(int64_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   std::shared_ptr<const PackedExpert> load(int64_t layer, LogicalExpertId expert, MappedChecks checks) const;
 

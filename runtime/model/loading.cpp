@@ -1,7 +1,7 @@
 #include "runtime/model/loading.h"
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
 
 #include "runtime/base/error.h"
 
@@ -9,10 +9,13 @@ namespace ferry {
 
 void run_jobs(ThreadPool& pool, int64_t num_jobs, const std::function<int64_t(int64_t)>& body, const LoadOptions& options) {
   constexpr int64_t kJobsPerBatch = 64;
-  std::atomic<int64_t> bytes{0};
-  for (int64_t first = 0; first < num_jobs; first += kJobsPerBatch) {
-    parallel_for_throwing(pool, std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) { bytes += body(first + i); });
-    if (options.progress) options.progress(bytes.exchange(0));
+  std::mutex mutex;
+  for (int64_t first = 0; first < num_jobs; first += kJobsPerBatch) {  // so that neighbours in the file are read together
+    parallel_for_throwing(pool, std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) {
+      const int64_t bytes = body(first + i);
+      const std::scoped_lock lock(mutex);
+      if (options.progress) options.progress(bytes);
+    });
   }
 }
 

@@ -12,7 +12,8 @@
 
 namespace ferry {
 
-/// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
+/// Runs body(i), which returns the bytes that it has read, on the pool and reports each to options.progress. Rethrows the first
+/// error.
 void run_jobs(ThreadPool& pool, int64_t num_jobs, const std::function<int64_t(int64_t)>& body, const LoadOptions& options);
 
 /// The prefix of the text decoder's tensors: "model.language_model." in a vision-language checkpoint, "model." in a text one.

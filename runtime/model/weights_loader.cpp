@@ -242,6 +242,11 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
+int64_t embedding_bytes(const TrunkWeights& trunk) {
+  const ConstMatrixView embedding = trunk.embed_tokens;
+  return embedding.rows * embedding.cols * dtype_bytes(embedding.dtype);
+}
+
 /// From where the host has it to a backend's memory, by all threads. Returns its bytes.
 int64_t move_embedding(TrunkWeights& trunk, Memory& memory, ThreadPool& pool) {
   constexpr int64_t kPieceBytes = int64_t{4} << 20;
@@ -249,7 +254,7 @@ int64_t move_embedding(TrunkWeights& trunk, Memory& memory, ThreadPool& pool) {
   FERRY_CHECK_EQ(from.row_stride, from.cols);
   Matrix to(memory, from.dtype, from.rows, from.cols);
   const MatrixView view = to.view();
-  const int64_t bytes = from.rows * from.cols * dtype_bytes(from.dtype);
+  const int64_t bytes = embedding_bytes(trunk);
   parallel_for_throwing(pool, (bytes + kPieceBytes - 1) / kPieceBytes, [&](int64_t piece, int) {
     const int64_t first = piece * kPieceBytes, count = std::min(kPieceBytes, bytes - first);
     memory.fill(Address<std::byte>(view.data, view.space) + first,
@@ -271,7 +276,11 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   std::vector<PackJob> jobs;
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, backend.memory(), jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
-  if (backend.memory().space() == Space::kDevice) {
+  const bool moves_embedding = backend.memory().space() == Space::kDevice;
+  int64_t stored_bytes = moves_embedding ? embedding_bytes(trunk) : 0;
+  for (const PackJob& job : jobs) stored_bytes += job.matrix.stored_bytes();
+  if (options.expect) options.expect(stored_bytes);
+  if (moves_embedding) {
     reader.check_checksums(embedding, &pool);
     const int64_t moved = move_embedding(trunk, backend.memory(), pool);
     if (options.progress) options.progress(moved);

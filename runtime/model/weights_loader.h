@@ -26,7 +26,8 @@ struct LoadOptions {
   bool check_finite = false;   // refuse NaN and infinity, naming tensor and element
   /// Throws Error{kResourceExhausted} with `what` if `bytes` of the memory for packed weights are not there.
   std::function<void(int64_t bytes, const std::string& what)> require_memory = ferry::require_memory;
-  std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
+  std::function<void(int64_t done_bytes)> progress;  // called by one loading thread at a time; may be empty
+  std::function<void(int64_t bytes)> expect = {};    // called before any of so many bytes are read; may be empty
 };
 
 /// Whether a tensor is of what may be skipped: the MTP layer, the vision tower, and angles that follow from the config.

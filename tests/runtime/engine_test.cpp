@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -70,6 +71,37 @@ TEST_F(EngineTest, ModelInfoSaysWhatRuns) {
   EXPECT_EQ(engine.tokenizer(), nullptr);
   EXPECT_EQ(engine.scheduler_options().max_running, 5);
   EXPECT_EQ(engine.scheduler_options().max_context, 200);
+}
+
+TEST_F(EngineTest, ChecksRunBeforeWeightsAreReadAndProgressIsReported) {
+  write(TinyModel());
+  Cluster cluster(options_);
+  LoadProgress progress("", LoadProgress::Form::kLines, [](const std::string&) {});
+  LoadProgress::State at_check{.done_bytes = -1};
+  const auto check = [&](const Engine& engine) {
+    at_check = progress.state();
+    EXPECT_EQ(engine.scheduler_options().max_running, 5);
+    EXPECT_EQ(engine.loaded_tokenizer().complaint->code(), ErrorCode::kNotFound);
+    EXPECT_NO_THROW(require_usable(engine.loaded_tokenizer())) << "a folder without a tokenizer takes token ids";
+  };
+  const Engine engine(options_, cluster, Engine::LogitRows::kSampled, real_clock(), {.progress = &progress, .check = check});
+  EXPECT_EQ(at_check.done_bytes, 0);
+  EXPECT_EQ(at_check.total_bytes, 0);
+  EXPECT_GT(progress.state().total_bytes, 0);
+  EXPECT_EQ(progress.state().done_bytes, progress.state().total_bytes);
+  EXPECT_EQ(engine.load_count().bytes, progress.state().total_bytes);
+}
+
+TEST_F(EngineTest, FailedCheckEndsTheStart) {
+  write(TinyModel());
+  std::ofstream(dir_.path() / "tokenizer.json") << "{}";
+  Cluster cluster(options_);
+  LoadProgress progress("", LoadProgress::Form::kLines, [](const std::string&) {});
+  const auto check = [](const Engine& engine) { require_usable(engine.loaded_tokenizer()); };
+  expect_error(
+      [&] { Engine(options_, cluster, Engine::LogitRows::kSampled, real_clock(), {.progress = &progress, .check = check}); },
+      ErrorCode::kInvalidArgument, {"tokenizer files"});
+  EXPECT_EQ(progress.state().done_bytes, 0);
 }
 
 TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
