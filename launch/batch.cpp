@@ -10,8 +10,10 @@
 
 #include "launch/commands.h"
 #include "launch/step_archive.h"
+#include "launch/text_check.h"
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
+#include "runtime/elastic/socket_door.h"
 #include "runtime/engine.h"
 #include "runtime/server/api/api_service.h"
 #include "runtime/server/batch/batch_input.h"
@@ -136,14 +138,16 @@ int run_batch(const Options& options, Cluster& cluster) {
   batch::BatchOutput output(options.batch.output, input.fd());
   tell_found(output, options.batch.output.string());
   const std::unique_ptr<ArchiveKeeper> archive = open_step_archive(options.batch.archive);  // likewise
-  Engine engine(options.engine, cluster);
-  engine.rehearse();
-  const Tokenizer& tokenizer = engine.require_tokenizer();
+  api::check_settings(options.batch.api);
+  check_socket_door(options.engine.elastic);
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
+  const EngineStart start{.check = [&](const Engine& e) { check_text(e, chat_template, ""); }};
+  Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
+  engine.rehearse();
   Coordinator coordinator(engine);
   keep_steps(coordinator, options.batch.archive, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorClient client(coordinator, tokenizer, chat_template);
+  CoordinatorClient client(coordinator, engine, chat_template);
   api::ApiService apis(client, api::make_settings(options.batch.api, options.engine.model.string(), client, limits));
   HttpRouter router;
   api::openai::add_openai_routes(router, apis.context());

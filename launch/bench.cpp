@@ -92,12 +92,41 @@ BenchDriver::Room room_of(const BenchOptions& options) {
   return {.first_tokens = need.first_tokens, .further_tokens = need.further_tokens};
 }
 
+std::optional<RoutingTrace> read_routing(const BenchOptions& options, const Engine& engine) {
+  if (options.routing.empty()) return std::nullopt;
+  const RoutingShape shape = routing_shape(engine.config());
+  if (shape.layers.empty())
+    throw_invalid("--routing: " + engine.config().name + " has no router; allowed: a mixture of experts");
+  RoutingTrace trace = read_routing_trace(options.routing);
+  require_shape(trace, shape, "--routing " + options.routing.string());
+  return trace;
+}
+
+/// Checks the options as far as they can be known before the weights are read. Throws Error.
+void check_inputs(const BenchOptions& options, const Engine& engine) {
+  const int64_t longest = room_of(options).first_tokens, most = sequence_capacity(engine.scheduler_options());
+  if (longest > most) {
+    const std::string& memory = engine.scheduler_options().memory_for_more;
+    const std::string more = memory.empty() ? "" : "; " + memory;
+    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens (-d, -p, -n); allowed: up to " +
+                  std::to_string(most) + " with this checkpoint, --memory and --max-context" + more);
+  }
+  read_routing(options, engine);
+  if (options.prompt_file.empty()) return;
+  engine.require_tokenizer();
+  read_text_file(options.prompt_file);
+}
+
 /// The measurements, one after the other, on an engine of their own.
 class Bench {
  public:
   Bench(const Options& options, Cluster& cluster)
-      : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster) {
-    check_limits();
+      : options_(options),
+        o_(options.bench),
+        cluster_(cluster),
+        engine_(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(),
+                {.check = [&](const Engine& e) { check_inputs(options.bench, e); }}) {
+    check_batch();
     if (is_drafting()) choose_drafts();
     if (replay_) engine_.set_routing(&*replay_);
   }
@@ -130,9 +159,8 @@ class Bench {
   const std::string& complaint() const { return complaint_; }
 
  private:
-  std::optional<RoutingTrace> read_routing() const;
   std::optional<RoutingReplay> make_replay() const;
-  void check_limits() const;
+  void check_batch() const;
   bool is_drafting() const { return engine_.scheduler_options().max_drafts > 0; }
   void choose_drafts();
   void run_drafts();
@@ -160,7 +188,7 @@ class Bench {
   const std::vector<int64_t> batches_ = o_.batches.empty() ? std::vector<int64_t>{1} : o_.batches;
   Cluster& cluster_;
   Engine engine_;
-  const std::optional<RoutingTrace> routing_ = read_routing();  // what is replayed
+  const std::optional<RoutingTrace> routing_ = read_routing(o_, engine_);  // what is replayed
   std::optional<RoutingReplay> replay_ = make_replay();
   BenchDriver driver_{engine_, room_of(o_), replay_ ? &*replay_ : nullptr};
   WorkCount work_{
@@ -175,29 +203,12 @@ class Bench {
   std::string complaint_;
 };
 
-std::optional<RoutingTrace> Bench::read_routing() const {
-  if (o_.routing.empty()) return std::nullopt;
-  const RoutingShape shape = routing_shape(engine_.config());
-  if (shape.layers.empty())
-    throw_invalid("--routing: " + engine_.config().name + " has no router; allowed: a mixture of experts");
-  RoutingTrace trace = read_routing_trace(o_.routing);
-  require_shape(trace, shape, "--routing " + o_.routing.string());
-  return trace;
-}
-
 std::optional<RoutingReplay> Bench::make_replay() const {
   if (!routing_) return std::nullopt;
   return RoutingReplay(*routing_, "--routing " + o_.routing.string());
 }
 
-void Bench::check_limits() const {
-  const int64_t longest = room_of(o_).first_tokens, most = sequence_capacity(engine_.scheduler_options());
-  if (longest > most) {
-    const std::string& memory = engine_.scheduler_options().memory_for_more;
-    const std::string more = memory.empty() ? "" : "; " + memory;
-    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens (-d, -p, -n); allowed: up to " +
-                  std::to_string(most) + " with this checkpoint, --memory and --max-context" + more);
-  }
+void Bench::check_batch() const {
   const int64_t largest_batch = *std::max_element(batches_.begin(), batches_.end());
   if (largest_batch > driver_.max_sequences()) {
     throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver_.max_sequences()) +

@@ -5,6 +5,7 @@
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
+#include "runtime/base/pending_file.h"
 #include "runtime/checkpoint/safetensors_writer.h"
 #include "runtime/engine.h"
 
@@ -117,10 +118,13 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
 }  // namespace
 
 int run_dump(const Options& options, Cluster& cluster) {
-  Engine engine(options.engine, cluster, Engine::LogitRows::kAll);
-  Request request;
-  request.prompt = options.dump.token_ids;
-  validate_request(request, engine.scheduler_options());
+  const EngineStart start{.check = [&](const Engine& e) {
+    Request request;
+    request.prompt = options.dump.token_ids;
+    validate_request(request, e.scheduler_options());
+    const PendingFile can_be_written(options.dump.out);
+  }};
+  Engine engine(options.engine, cluster, Engine::LogitRows::kAll, real_clock(), start);
   TapCollector taps;
   const Tap tap = make_tap(taps, engine.config().moe.top_k);
   run_prompt(engine, options.dump.token_ids, taps, options.dump.taps ? &tap : nullptr);

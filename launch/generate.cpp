@@ -14,6 +14,7 @@
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
 #include "runtime/text/chat_template.h"
+#include "runtime/text/detokenizer.h"
 
 namespace ferry {
 namespace {
@@ -79,11 +80,21 @@ std::vector<TokenId> encode_input(const Options& options, const Engine& engine,
   return tokenizer.encode(ChatTemplate::load(options.engine.model).render(chat));
 }
 
-void set_prompt(Request& request, const Options& options, const Engine& engine) {
-  if (!options.generate.has_media()) {
-    request.prompt = encode_input(options, engine, {});
+/// A request for text or token ids; before the weights are read, so that what is wrong with it is known then.
+void set_text_prompt(Request& request, const Options& options, const Engine& engine) {
+  if (options.generate.has_media()) {
+    check_media_files(options.generate);
+    if (options.generate.chat) ChatTemplate::load(options.engine.model);
+    if (options.generate.chat || options.generate.prompt) engine.require_tokenizer();
     return;
   }
+  request.prompt = encode_input(options, engine, {});
+  validate_request(request, engine.scheduler_options());
+  if (!request.sampling.stop.empty())
+    Detokenizer(engine.require_tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad ones
+}
+
+void set_media_prompt(Request& request, const Options& options, const Engine& engine) {
   const MediaIntake& intake = engine.require_media();
   const std::vector<std::shared_ptr<const Medium>> media = read_media_files(options.generate, intake);
   MediaPrompt prompt = intake.place(encode_input(options, engine, media), media);
@@ -186,16 +197,16 @@ void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& 
 
 int run_generate(const Options& options, Cluster& cluster) {
   const std::filesystem::path& trace = options.engine.trace;
-  Engine engine(options.engine, cluster);
+  Request request;
+  request.sampling = options.generate.sampling;
+  const EngineStart start{.check = [&](const Engine& e) { set_text_prompt(request, options, e); }};
+  Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   Completion completion(!options.generate.json);
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   if (!trace.empty()) coordinator.between_steps([&](Engine& e) { start_trace(e, options); });
-  const auto arrival = std::chrono::steady_clock::now();
-  Request request;
-  request.arrival = arrival;
-  set_prompt(request, options, engine);
-  request.sampling = options.generate.sampling;
+  request.arrival = std::chrono::steady_clock::now();
+  if (options.generate.has_media()) set_media_prompt(request, options, engine);
   coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
   const GenerateEvent& last = completion.wait();
   std::optional<Capture> capture;

@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kAllowedPictures = "a picture file";
 constexpr const char* kAllowedVideos = "folders with the frames of a video, or its frames one by one, each a picture file";
 
 /// The files of one video, and what messages call it.
@@ -118,11 +119,18 @@ std::shared_ptr<const Medium> read_video(const VideoPaths& paths, std::optional<
 
 }  // namespace
 
+void check_media_files(const GenerateOptions& options) {
+  for (const std::string& path : options.images) open_file(path, "--image", kAllowedPictures);
+  for (const VideoPaths& video : list_videos(options.videos)) {
+    for (const fs::path& frame : video.frames) open_file(frame, "--video", kAllowedVideos);
+  }
+}
+
 std::vector<std::shared_ptr<const Medium>> read_media_files(const GenerateOptions& options, const MediaIntake& intake) {
   std::vector<std::shared_ptr<const Medium>> media;
   for (const std::string& path : options.images) {
     media.push_back(
-        intake.read_picture(read_file(path, intake.reader().limits().picture.max_bytes, "--image", "a picture file"),
+        intake.read_picture(read_file(path, intake.reader().limits().picture.max_bytes, "--image", kAllowedPictures),
                             "--image " + in_quotes(path)));
   }
   for (const VideoPaths& paths : list_videos(options.videos)) media.push_back(read_video(paths, options.fps, intake));

@@ -11,7 +11,9 @@
 #include "launch/announce.h"
 #include "launch/commands.h"
 #include "launch/job_front.h"
+#include "launch/open_ports.h"
 #include "launch/step_archive.h"
+#include "launch/text_check.h"
 #include "launch/traced_run.h"
 #include "profiler/recent_activity.h"
 #include "profiler/recorder.h"
@@ -19,7 +21,9 @@
 #include "runtime/base/timeout_factor.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
+#include "runtime/elastic/socket_door.h"
 #include "runtime/engine.h"
+#include "runtime/load_progress.h"
 #include "runtime/server/access.h"
 #include "runtime/server/anthropic/message_routes.h"
 #include "runtime/server/api/api_service.h"
@@ -39,6 +43,7 @@
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
+#include "runtime/server/trace_folder.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/version.h"
 
@@ -150,11 +155,9 @@ LiveStatus look(const EngineReport& report, const Coordinator& coordinator, cons
                            .complaint = state.complaint().value_or("")});
 }
 
-/// Nothing if HTTP is off.
-std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    api::ApiService& apis, HealthProbe health, EngineReporter report,
-                                    const std::string& model_name, HttpMetrics& metrics, LiveFeed& live) {
-  if (options.http_address == "off") return std::nullopt;
+/// All that HTTP answers once the model is there.
+HttpRouter make_router(ProfileControl& profile, api::ApiService& apis, HealthProbe health, EngineReporter report,
+                       const std::string& model_name, HttpMetrics& metrics, LiveFeed& live) {
   HttpRouter router;
   api::openai::add_openai_routes(router, apis.context());
   api::anthropic::add_message_routes(router, apis.context());
@@ -162,8 +165,7 @@ std::optional<HttpServer> open_http(const ServeOptions& options, const Access& a
   add_profile_routes(router, profile);
   add_live_routes(router, live);
   add_metrics_route(router, std::move(report), model_name, metrics);
-  const HttpServerOptions server{.address = options.http_address, .limits = options.limits, .observe = metrics.observer()};
-  return std::optional<HttpServer>(std::in_place, server, access, std::move(router));
+  return router;
 }
 
 ServerLimits limits_of(const ServeOptions& options) {
@@ -191,10 +193,65 @@ std::string name_of(const CoordinatorLinks* others) {
   return others == nullptr ? "" : "coordinator " + std::to_string(others->index()) + ": ";
 }
 
-/// The first coordinator's front, if there are several, and where it is.
-std::unique_ptr<Front> open_front(const ServeOptions& given, const Access& access, CoordinatorLinks* others,
+/// Settings that are checked, and ports and files that are opened, before the weights are read, which takes long.
+struct ServeStart {
+  ServeStart(const Options& given, CoordinatorLinks* coordinators)
+      : others(coordinators),
+        options(own_options(given, others, access_of(given.serve))),
+        who(name_of(others)),
+        limits(limits_of(options.serve)),
+        front_access(access_of(given.serve)),
+        access(access_of(options.serve)) {
+    check_tls(front_access);
+    api::check_settings(options.serve.api);
+    check_socket_door(options.engine.elastic);
+    if (!options.serve.otlp_endpoint.empty()) spans_url = traces_url("--otlp-traces-endpoint", options.serve.otlp_endpoint);
+    if (options.serve.archive.trace_dir) TraceFolder(*options.serve.archive.trace_dir).require_root();
+    archive = open_step_archive(options.serve.archive);
+    raise_descriptor_limit();
+    open_all(given.serve);
+  }
+
+  /// Right before the weights are read.
+  void tell_of_load(const Engine& engine) const {
+    check_text(engine, chat_template, who);
+    const HttpServer* const http = front_ports.http ? front_ports.http.get() : ports.http.get();
+    if (http == nullptr) return;
+    std::fprintf(stderr, "ferry: %sloading; http on %s answers 503 until the model is there\n", who.c_str(),
+                 http->address().c_str());
+  }
+
+  CoordinatorLinks* const others;  // null: this is the only coordinator
+  const Options options;           // of this coordinator
+  const std::string who;           // begins its lines
+  const ServerLimits limits;
+  const Access front_access, access;
+  std::string spans_url;
+  std::unique_ptr<ArchiveKeeper> archive;
+  const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
+  const std::unique_ptr<LoadProgress> progress = stderr_load_progress();
+  HttpMetrics http_metrics;
+  OpenPorts ports;
+  OpenPorts front_ports;  // of the first of several coordinators: the front's, until it opens
+
+ private:
+  void open_all(const ServeOptions& given) {
+    ports = open_ports({.http = options.serve.http_address, .grpc = options.serve.grpc_address}, options.serve.limits, access,
+                       http_metrics.observer(), *progress);
+    const bool has_front = others != nullptr && others->is_first();
+    // A port that the system chooses cannot be had again by the front.
+    if (has_front && !given.http_address.ends_with(":0") && !given.grpc_address.ends_with(":0")) {
+      front_ports =
+          open_ports({.http = given.http_address, .grpc = given.grpc_address}, given.limits, front_access, {}, *progress);
+    }
+  }
+};
+
+/// The first coordinator's front, if there are several, and where it is. Takes the place of `held`.
+std::unique_ptr<Front> open_front(const ServeOptions& given, const Access& access, CoordinatorLinks* others, OpenPorts& held,
                                   const CoordinatorLinks::Ports& own) {
   if (others == nullptr) return nullptr;
+  held = {};
   std::unique_ptr<Front> front = open_job_front(given, access, *others, own);
   if (front) announce("", "http", front->http_address(), access);
   if (front) announce("", "grpc", front->grpc_address(), access);
@@ -220,60 +277,66 @@ void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator,
   coordinator.drain(std::max(left, milliseconds(0)));
 }
 
+/// After it drained or has failed. The last messages may leave.
+void end_calls(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator, Engine& engine, ProfileControl& profile) {
+  apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
+  apis.finish_answers(scaled_timeout(kFailureGrace));
+  coordinator.set_on_failure({});
+  engine.watch().set_on_change({});
+  profile.leave();  // calls that wait for files would keep the servers from stopping
+  server.shutdown(scaled_timeout(kFailureGrace));
+}
+
 }  // namespace
 
 int run_serve(const Options& given, Cluster& cluster) {
-  CoordinatorLinks* const others = cluster.coordinators();
-  const Access given_access = access_of(given.serve);
-  const Options options = own_options(given, others, given_access);
-  const ServerLimits limits = limits_of(options.serve);
-  const Access access = access_of(options.serve);
-  check_tls(given_access);  // before the weights, which take long
-  const std::string& otlp = options.serve.otlp_endpoint;
-  const std::string spans_url = otlp.empty() ? "" : traces_url("--otlp-traces-endpoint", otlp);
-  const std::unique_ptr<ArchiveKeeper> archive = open_step_archive(options.serve.archive);  // likewise
-  raise_descriptor_limit();
-  Engine engine(options.engine, cluster);
+  ServeStart prepared(given, cluster.coordinators());
+  CoordinatorLinks* const others = prepared.others;
+  const Options& options = prepared.options;
+  const std::string& who = prepared.who;
+  ArchiveKeeper* const archive = prepared.archive.get();
+  const EngineStart start{.progress = prepared.progress.get(), .check = [&](const Engine& e) { prepared.tell_of_load(e); }};
+  Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   engine.rehearse();
   if (options.serve.archive.trace_dir) note_roofs(engine);
-  const Tokenizer& tokenizer = engine.require_tokenizer();
-  const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
-  Tracing tracing(spans_url, options.serve, engine.model_info());
+  Tracing tracing(prepared.spans_url, options.serve, engine.model_info());
   Coordinator coordinator(engine);
-  keep_steps(coordinator, options.serve.archive, archive.get());
+  keep_steps(coordinator, options.serve.archive, archive);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans(), options.serve.prefix_cache_scope);
+  CoordinatorClient client(coordinator, engine, prepared.chat_template, tracing.spans(), options.serve.prefix_cache_scope);
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(scaled_timeout(kServersStart),
                       "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.archive.trace_dir.value_or("traces"),
                          options.serve.archive.trace_dir.has_value());
-  const api::ApiSettings settings = api::make_settings(options.serve.api, options.engine.model.string(), client, limits);
+  const api::ApiSettings settings =
+      api::make_settings(options.serve.api, options.engine.model.string(), client, prepared.limits);
   GrpcServer server(
-      {.address = options.serve.grpc_address,
-       .limits = limits,
-       .access = access,
+      std::move(prepared.ports.grpc),
+      {.limits = prepared.limits,
+       .access = prepared.access,
        .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults}},
       client, &profile);
   ServingState state(server);
   api::ApiService apis(client, settings);
-  HttpMetrics http_metrics;
-  const auto report = [&] { return report_of(coordinator, tracing, archive.get()); };
-  LiveFeed live([&, start = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, start); });
+  const auto report = [&] { return report_of(coordinator, tracing, archive); };
+  LiveFeed live([&, begin = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, begin); });
   const auto health = [&] { return health_of(coordinator, state); };
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, apis, health, report,
-                                                   model_name_of(options.serve, engine.model_info()), http_metrics, live);
+  const std::unique_ptr<HttpServer> http = std::move(prepared.ports.http);  // ends before what its handlers use
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());
-  const std::string who = name_of(others);
-  if (http) announce(who, "http", http->address(), access);
-  announce(who, "grpc", server.address(), access);
+  if (http) {
+    http->set_router(make_router(profile, apis, health, report, model_name_of(options.serve, engine.model_info()),
+                                 prepared.http_metrics, live));
+    announce(who, "http", http->address(), prepared.access);
+  }
+  announce(who, "grpc", server.address(), prepared.access);
   tell_of(engine, who);
   starting.leave();
-  const std::unique_ptr<Front> front =
-      open_front(given.serve, given_access, others, {.http = http ? http->address() : "", .grpc = server.address()});
+  const std::unique_ptr<Front> front = open_front(given.serve, prepared.front_access, others, prepared.front_ports,
+                                                  {.http = http ? http->address() : "", .grpc = server.address()});
 
   const bool asked_to_leave = wait_for_signal(coordinator, others);
   const auto deadline = std::chrono::steady_clock::now() + to_milliseconds(options.serve.drain_timeout_s);
@@ -282,12 +345,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   if (front && asked_to_leave) front->stop();  // calls that it has open are answered by this engine, too
   state.end();
   if (asked_to_leave) drain(server, apis, coordinator, deadline);
-  apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
-  apis.finish_answers(scaled_timeout(kFailureGrace));
-  coordinator.set_on_failure({});
-  engine.watch().set_on_change({});
-  profile.leave();  // calls that wait for files would keep the servers from stopping
-  server.shutdown(scaled_timeout(kFailureGrace));
+  end_calls(server, apis, coordinator, engine, profile);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;
   return 0;

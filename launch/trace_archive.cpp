@@ -19,6 +19,7 @@
 #include "profiler/report/views/table.h"
 #include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {

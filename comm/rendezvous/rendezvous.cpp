@@ -276,17 +276,29 @@ class Rendezvous::Desk {
   std::thread thread_;  // last: it uses all of the above
 };
 
-Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined,
-                       RendezvousPatience patience) {
+namespace {
+
+/// Without a key only this host may reach it.
+Listeners open_guarded_place(const std::string& address, const std::string& key) {
   Listeners listeners = open_place(address);
   if (key.empty() && !std::ranges::all_of(listeners.sockets, is_of_this_host)) {
     throw_invalid("workers would join on " + address +
                   ", which other hosts can reach, without a key; allowed: a key, or an address such as 127.0.0.1");
   }
+  return listeners;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined,
+                       RendezvousPatience patience) {
+  Listeners listeners = open_guarded_place(address, key);
   desk_ = std::make_unique<Desk>(std::move(listeners), std::move(key), std::move(admit), std::move(on_joined), patience);
 }
 
 Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::check(const std::string& address, const std::string& key) { open_guarded_place(address, key); }
 
 const std::string& Rendezvous::address() const { return desk_->address(); }
 

@@ -55,6 +55,9 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
+  /// Throws what the constructor would, and keeps nothing: to find out before something that takes long.
+  static void check(const std::string& address, const std::string& key);
+
   /// As it was given, with the port that is really used.
   const std::string& address() const;
 

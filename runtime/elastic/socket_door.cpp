@@ -23,21 +23,38 @@ std::string key_of(const ElasticOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// Runs `open` and puts the option's name in front of what it throws.
+template <class Open>
+void named(Open&& open) {
+  try {
+    open();
+  } catch (const Error& error) {
+    throw Error(error.code(), "--elastic: " + std::string(error.what()));
+  }
+}
+
+}  // namespace
+
+void check_socket_door(const ElasticOptions& options) {
+  if (options.address.empty()) return;
+  named([&] { Rendezvous::check(options.address, read_join_key(options.key_file)); });
+}
+
 SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub& hub)
     : hub_(hub),
       introduction_(std::move(rules.introduction)),
       instructions_(encode_report({.complaint = {}, .terms = std::move(rules.instructions), .place = {}})),
       seats_(std::move(rules.taken)) {
-  try {
+  named([&] {
     rendezvous_.emplace(
         options.address, key_of(options), [this](const Newcomer& newcomer) { return admit(newcomer); },
         [this](const Rendezvous::Place& place, FileDescriptor socket) {
           const std::scoped_lock lock(mutex_);
           visits_.push_back({place.member, std::move(socket), std::move(hosts_[place.member.value])});
         });
-  } catch (const Error& error) {
-    throw Error(error.code(), "--elastic: " + std::string(error.what()));
-  }
+  });
 }
 
 /// The first seat that is free; of a refusal, whoever comes gets to read why.

@@ -14,6 +14,10 @@
 
 namespace ferry {
 
+/// Throws what a SocketDoor with these options would for its address and its key file, before something that takes long. Does
+/// nothing if there is to be none.
+void check_socket_door(const ElasticOptions& options);
+
 /// A door that listens on a socket. Any thread may call it.
 class SocketDoor final : public Door {
  public:

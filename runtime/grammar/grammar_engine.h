@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -36,9 +37,13 @@ class CompiledGrammar;
 /// Any thread may call any method, and several may compile at once. Nobody may be in a method when the engine ends.
 class GrammarEngine {
  public:
-  /// `stop_ids` end a completion; `tokenizer` and `clock` must outlive the engine, and `tokenizer` its matchers.
-  GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {},
+  /// `stop_ids` end a completion. `tokenizer` and `clock` must outlive the engine, and `tokenizer` its matchers. Null: there is
+  /// no tokenizer, and whatever needs one throws Error{kFailedPrecondition}.
+  GrammarEngine(const Tokenizer* tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {},
                 Clock& clock = real_clock());
+  GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {},
+                Clock& clock = real_clock())
+      : GrammarEngine(&tokenizer, std::move(stop_ids), options, clock) {}
   ~GrammarEngine();
 
   /// Whether this build has a compiler of grammars.
@@ -64,7 +69,9 @@ class GrammarEngine {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  Impl& impl() const;
+
+  std::unique_ptr<Impl> impl_;  // null: there is no tokenizer
 };
 
 }  // namespace ferry

@@ -5,7 +5,7 @@ namespace ferry {
 
 class GrammarEngine::Impl {};
 
-GrammarEngine::GrammarEngine(const Tokenizer& /*tokenizer*/, std::vector<TokenId> /*stop_ids*/,
+GrammarEngine::GrammarEngine(const Tokenizer* /*tokenizer*/, std::vector<TokenId> /*stop_ids*/,
                              const GrammarEngineOptions& /*options*/, Clock& /*clock*/) {}
 GrammarEngine::~GrammarEngine() = default;
 

@@ -306,23 +306,29 @@ class GrammarEngine::Impl {
   std::vector<GrammarSpec> compiling_;  // by some thread now; a few
 };
 
-GrammarEngine::GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options,
+GrammarEngine::GrammarEngine(const Tokenizer* tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options,
                              Clock& clock)
-    : impl_(std::make_unique<Impl>(tokenizer, std::move(stop_ids), options, clock)) {}
+    : impl_(tokenizer == nullptr ? nullptr : std::make_unique<Impl>(*tokenizer, std::move(stop_ids), options, clock)) {}
 GrammarEngine::~GrammarEngine() = default;
+
+GrammarEngine::Impl& GrammarEngine::impl() const {
+  if (impl_ == nullptr)
+    throw Error(ErrorCode::kFailedPrecondition, "structured output needs a tokenizer, which the checkpoint does not have");
+  return *impl_;
+}
 
 bool GrammarEngine::is_available() { return true; }
 
-std::shared_ptr<const CompiledGrammar> GrammarEngine::find(const GrammarSpec& spec) { return impl_->find(spec); }
+std::shared_ptr<const CompiledGrammar> GrammarEngine::find(const GrammarSpec& spec) { return impl().find(spec); }
 
 std::shared_ptr<const CompiledGrammar> GrammarEngine::compile(const GrammarSpec& spec, const std::function<void()>& check_in) {
-  return impl_->compile(spec, check_in);
+  return impl().compile(spec, check_in);
 }
 
 std::shared_ptr<TokenGrammar> GrammarEngine::make(const GrammarSpec& spec, bool starts_in_reasoning) {
-  return impl_->make(spec, starts_in_reasoning);
+  return impl().make(spec, starts_in_reasoning);
 }
 
-int64_t GrammarEngine::cached_bytes() const { return impl_->cached_bytes(); }
+int64_t GrammarEngine::cached_bytes() const { return impl_ == nullptr ? 0 : impl_->cached_bytes(); }
 
 }  // namespace ferry

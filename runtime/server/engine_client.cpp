@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/engine.h"
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/worker_record.h"
@@ -10,24 +11,29 @@ namespace ferry {
 
 namespace {
 
-constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up to three times shorter
+constexpr int64_t kBytesPerComposedByte = 3;     // composing (NFC) makes text up to three times shorter
+constexpr int64_t kBytesWithoutTokenizer = 128;  // of a token's text, which is refused for another reason
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Engine& engine, const ChatTemplate& chat_template,
                                      RequestSpans* spans, PrefixCacheScope prefix_cache_scope)
     : coordinator_(coordinator),
-      tokenizer_(tokenizer),
+      engine_(engine),
       chat_template_(chat_template),
       spans_(spans),
       prefix_cache_scope_(prefix_cache_scope),
-      grammars_(std::make_unique<GrammarEngine>(tokenizer, coordinator.model_info().generation.stop_token_ids)) {}
+      grammars_(std::make_unique<GrammarEngine>(engine.tokenizer(), coordinator.model_info().generation.stop_token_ids)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
 
+const Tokenizer& CoordinatorClient::tokenizer() const { return engine_.require_tokenizer(); }
+
+bool CoordinatorClient::has_tokenizer() const { return engine_.tokenizer() != nullptr; }
+
 PromptBounds CoordinatorClient::prompt_bounds() const {
   const int64_t max_tokens = coordinator_.max_prompt_tokens();
-  const auto token_bytes = static_cast<int64_t>(tokenizer_.longest_token_bytes());
+  const auto token_bytes = has_tokenizer() ? static_cast<int64_t>(tokenizer().longest_token_bytes()) : kBytesWithoutTokenizer;
   return {.max_tokens = max_tokens,
           .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte,
           .allowed = coordinator_.allowed_prompt()};
@@ -40,11 +46,12 @@ EncodeLimits CoordinatorClient::limits(const std::function<void()>& check_in) co
 }
 
 std::vector<TokenId> CoordinatorClient::encode_text(std::string_view text, const std::function<void()>& check_in) const {
-  return tokenizer_.encode_prompt(text, limits(check_in));
+  return tokenizer().encode_prompt(text, limits(check_in));
 }
 
 std::vector<TokenId> CoordinatorClient::encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const {
-  return tokenizer_.encode(chat_template_.render(chat, check_in), limits(check_in));
+  const Tokenizer& known = tokenizer();  // without one that is what is wrong, whatever the template says
+  return known.encode(chat_template_.render(chat, check_in), limits(check_in));
 }
 
 const MediaIntake& CoordinatorClient::media() const { return coordinator_.require_media(); }

@@ -16,6 +16,7 @@
 namespace ferry {
 
 class ChatTemplate;
+class Engine;
 class GrammarEngine;
 class RequestSpans;
 struct ChatInput;
@@ -37,9 +38,12 @@ class EngineClient {
   /// and call `check_in` (which may be empty) now and then; what it throws ends them.
   virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
   virtual std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const = 0;
-  /// What ids and text are to each other.
+  /// Converts between ids and text. Throws Error{kFailedPrecondition} if the checkpoint has no tokenizer. Then requests have to
+  /// give token ids, and answers have no text.
   virtual const Tokenizer& tokenizer() const = 0;
-  /// For requests whose text has to be like something; a port may be the only one to ask, or all.
+  virtual bool has_tokenizer() const { return true; }
+  /// For requests whose text has to be like something; a port may be the only one to ask, or all. Without a tokenizer make()
+  /// throws Error{kFailedPrecondition}.
   virtual GrammarEngine& grammars() = 0;
   /// For requests with pictures or videos; throws Error{kFailedPrecondition} if there can be none.
   virtual const MediaIntake& media() const = 0;
@@ -59,17 +63,18 @@ class EngineClient {
   virtual RequestSpans* spans() { return nullptr; }
 };
 
-/// The real one. The arguments must outlive it.
+/// The real one. The arguments must outlive it. It has no tokenizer if the engine has none.
 class CoordinatorClient : public EngineClient {
  public:
-  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+  CoordinatorClient(Coordinator& coordinator, const Engine& engine, const ChatTemplate& chat_template,
                     RequestSpans* spans = nullptr, PrefixCacheScope prefix_cache_scope = PrefixCacheScope::kShared);
   ~CoordinatorClient() override;
 
   PromptBounds prompt_bounds() const override;
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
   std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const override;
-  const Tokenizer& tokenizer() const override { return tokenizer_; }
+  const Tokenizer& tokenizer() const override;
+  bool has_tokenizer() const override;
   GrammarEngine& grammars() override { return *grammars_; }
   const MediaIntake& media() const override;
   RequestNumber submit(Request request, EventSink sink) override;
@@ -87,7 +92,7 @@ class CoordinatorClient : public EngineClient {
   EncodeLimits limits(const std::function<void()>& check_in) const;
 
   Coordinator& coordinator_;
-  const Tokenizer& tokenizer_;
+  const Engine& engine_;
   const ChatTemplate& chat_template_;
   RequestSpans* const spans_;
   const PrefixCacheScope prefix_cache_scope_;

@@ -3,6 +3,7 @@
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -94,8 +95,16 @@ std::unique_ptr<grpc::Server> GrpcDoor::build(grpc::ServerBuilder& builder) cons
   return server;
 }
 
+void GrpcDoor::refuse_until_open() { start_accepting(); }
+
 void GrpcDoor::open() {
-  acceptor_.start([this](int fd) { relay_->add(fd); });
+  is_open_ = true;
+  if (!is_accepting_) start_accepting();
+}
+
+void GrpcDoor::start_accepting() {
+  is_accepting_ = true;
+  acceptor_.start([this](int fd) { is_open_ ? relay_->add(fd) : static_cast<void>(close(fd)); });
 }
 
 void GrpcDoor::shutdown(grpc::Server& server, milliseconds grace) {

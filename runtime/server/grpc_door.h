@@ -3,6 +3,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,8 @@ class GrpcDoor {
   /// HOST:PORT with the port that is really used.
   const std::string& address() const { return acceptor_.address(); }
 
+  /// Closes connections as they come until open() is called, so that callers learn at once that nobody serves yet.
+  void refuse_until_open();
   /// Connections, their bounds and credentials; messages' bounds are the services' matter.
   /// Throws Error{kInvalidArgument} that names the option whose file cannot be used.
   void prepare(grpc::ServerBuilder& builder, const Access& access);
@@ -48,13 +51,16 @@ class GrpcDoor {
   void shutdown(grpc::Server& server, std::chrono::milliseconds grace);
 
  private:
+  void start_accepting();
   void hand_over(int fd);
 
   const ServerLimits limits_;
   const std::string asked_address_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::optional<ClientRelay> relay_;  // its threads use the one above
-  ConnectionAcceptor acceptor_;       // its thread uses the relay
+  std::atomic<bool> is_open_{false};
+  bool is_accepting_ = false;
+  ConnectionAcceptor acceptor_;  // its thread uses the relay
   std::mutex shutdown_mutex_;
   bool is_shut_down_ = false;
 };

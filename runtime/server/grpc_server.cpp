@@ -52,25 +52,26 @@ int64_t largest_request(const EngineClient& engine, const ServerLimits& limits) 
 
 class GrpcServer::Impl {
  public:
-  Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile, Clock& clock)
-      : keys_(options.access.keys), door_(options.address, options.limits), calls_(engine, options.limits, clock) {
+  Impl(std::unique_ptr<GrpcDoor> door, const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile,
+       Clock& clock)
+      : keys_(options.access.keys), door_(std::move(door)), calls_(engine, options.limits, clock) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(longest_request(engine, calls_.limits)));
     builder.SetMaxSendMessageSize(static_cast<int>(options.limits.grpc_message_bytes));
-    door_.prepare(builder, options.access);
+    door_->prepare(builder, options.access);
     make_services(options.vllm, profile);
     for (const std::shared_ptr<grpc::Service>& service : services_) builder.RegisterService(service.get());
-    server_ = door_.build(builder);
+    server_ = door_->build(builder);
     set_serving(true);
-    door_.open();
+    door_->open();
   }
 
   ~Impl() { shutdown(milliseconds(0)); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  const std::string& address() const { return door_.address(); }
+  const std::string& address() const { return door_->address(); }
 
   void set_serving(bool is_serving) {
     is_serving_ = is_serving;
@@ -82,7 +83,7 @@ class GrpcServer::Impl {
 
   void finish_prompts(Clock::Time deadline) { calls_.preparations.drain(deadline); }
 
-  void shutdown(milliseconds grace) { door_.shutdown(*server_, grace); }
+  void shutdown(milliseconds grace) { door_->shutdown(*server_, grace); }
 
  private:
   void make_services(vllm::Settings settings, ProfileControl* profile) {
@@ -106,7 +107,7 @@ class GrpcServer::Impl {
   }
 
   const ApiKeys keys_;
-  GrpcDoor door_;
+  const std::unique_ptr<GrpcDoor> door_;
   GenerateContext calls_;
   std::atomic<bool> is_serving_{false};
   std::vector<std::shared_ptr<grpc::Service>> services_;
@@ -114,7 +115,10 @@ class GrpcServer::Impl {
 };
 
 GrpcServer::GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile, Clock& clock)
-    : impl_(std::make_unique<Impl>(options, engine, profile, clock)) {}
+    : GrpcServer(std::make_unique<GrpcDoor>(options.address, options.limits), options, engine, profile, clock) {}
+GrpcServer::GrpcServer(std::unique_ptr<GrpcDoor> door, const GrpcServerOptions& options, EngineClient& engine,
+                       ProfileControl* profile, Clock& clock)
+    : impl_(std::make_unique<Impl>(std::move(door), options, engine, profile, clock)) {}
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
 void GrpcServer::set_serving(bool is_serving) { impl_->set_serving(is_serving); }

@@ -12,6 +12,8 @@
 
 namespace ferry {
 
+class GrpcDoor;
+
 struct GrpcServerOptions {
   std::string address = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose one
   ServerLimits limits;
@@ -35,6 +37,9 @@ class GrpcServer {
   /// Error{kFailedPrecondition} if it cannot be listened on (in use, not this host's).
   GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile = nullptr,
              Clock& clock = real_clock());
+  /// The same behind a door that listens already; of `options` the address is not used.
+  GrpcServer(std::unique_ptr<GrpcDoor> door, const GrpcServerOptions& options, EngineClient& engine,
+             ProfileControl* profile = nullptr, Clock& clock = real_clock());
   /// Cancels what is still open.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;

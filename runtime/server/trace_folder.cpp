@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,6 +44,15 @@ FileDescriptor enter(const FileDescriptor& parent, const fs::path& part, const f
 }  // namespace
 
 TraceFolder::TraceFolder(fs::path root) : root_(fs::absolute(root).lexically_normal()) {}
+
+void TraceFolder::require_root() const {
+  std::error_code error;
+  fs::create_directories(root_, error);
+  if (!error && ::access(root_.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "--trace-dir " + in_quotes(root_.string()) + ": no captures can be written there: " + error.message());
+}
 
 fs::path TraceFolder::relative(const fs::path& asked) const {
   const std::string text = asked.string();

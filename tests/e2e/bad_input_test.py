@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -200,6 +201,39 @@ class CheckpointTest(BadInputTest):
         self.put(shard, stored[: 8 + header_bytes] + b"\xc0\x7f" * ((len(stored) - 8 - header_bytes) // 2))  # bf16 NaN
         self.refuse_folder("not finite", code=1)
         self.refuse_folder(shard, "must be finite", arguments=("--check-weights",))
+
+    def test_settings_are_checked_before_weights_are_read(self):
+        """The weights are bad, too, which is not what is complained of."""
+        shard = "model-00002-of-00003.safetensors"
+        stored = (DEMO / shard).read_bytes()
+        header_bytes = int.from_bytes(stored[:8], "little")
+        self.put(shard, stored[: 8 + header_bytes] + b"\xc0\x7f" * ((len(stored) - 8 - header_bytes) // 2))  # bf16 NaN
+        here = ("--model", self.folder, "--memory", "64MiB", "--check-weights")
+        ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        ids = ("--token-ids", "1")
+        file = self.folder / "config.json"  # no folder can be made below it
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            cases = [
+                (("serve", *here, "--http", address, "--grpc", "127.0.0.1:0"), address),
+                (("serve", *here, "--http", "127.0.0.1:0", "--grpc", address), address),
+                (("serve", *here, *ports, "--elastic", address), "--elastic", address),
+                (("serve", *here, *ports, "--elastic", "127.0.0.1:0", "--join-key", "/nowhere/key"), "/nowhere/key"),
+                (("serve", *here, *ports, "--trace-dir", file / "traces"), "--trace-dir", "traces"),
+                (("generate", *here, "--prompt", ""), "prompt is empty"),
+                (("generate", *here, "--token-ids", "5,6144"), "prompt[1] is 6144"),
+                (("generate", *here, *PROMPT, "--image", "/nowhere/picture.png"), "/nowhere/picture.png"),
+                (("dump", *here, *ids, "--out", file / "x"), str(file / "x")),
+                (("bench", *here, "--prompt-file", "/nowhere/text"), "/nowhere/text"),
+            ]
+            for arguments, *fragments in cases:
+                with self.subTest(arguments):
+                    self.refuse((FERRY, *arguments), *fragments)
+        self.put("tokenizer.json", "{}")
+        batch = (FERRY, "batch", *here, DEMO / "README.md", self.folder / "out.jsonl")
+        for command in ((FERRY, "serve", *here, *ports), batch, (FERRY, "generate", *here, *PROMPT)):
+            self.refuse(command, "tokenizer files")
+        self.refuse((FERRY, "generate", *here, *ids), shard, "must be finite")
 
     def test_index(self):
         index = json.loads((DEMO / "model.safetensors.index.json").read_text())

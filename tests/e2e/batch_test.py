@@ -70,6 +70,24 @@ class BatchTest(unittest.TestCase):
         wait_for(lambda: num_lines() >= count or process.poll() is not None, f"{count} lines", num_lines)
         self.assertIsNone(process.poll(), "it ended before")
 
+    def test_without_a_tokenizer_token_ids_are_answered(self):
+        bare = self.folder / "bare"
+        bare.mkdir()
+        for file in (ROOT / "launch/demo").iterdir():
+            if file.is_file() and "token" not in file.name:
+                (bare / file.name).symlink_to(file)
+        self.write([request("ids", prompt=[443, 3808, 1132], max_tokens=4), request("text", prompt="The kernel")])
+        command = [FERRY, "batch", "--model", bare, "--served-model-name", "demo", "--memory", "512MiB", self.input, self.output]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        self.assertEqual(done.returncode, SOME_FAILED, done.stderr)
+        self.assertIn("requests have to give token ids", done.stderr)
+        answers = self.answers()
+        choice = answers["ids"]["response"]["body"]["choices"][0]
+        self.assertEqual((choice["text"], len(choice["token_ids"])), ("", 4), choice)
+        refusal = answers["text"]["response"]
+        self.assertEqual(refusal["status_code"], 400, refusal)
+        self.assertIn("text needs a tokenizer", refusal["body"]["error"]["message"])
+
     def test_steps_are_kept_as_a_servers_are(self):
         self.write(some_requests(12, max_tokens=60))
         traces = self.folder / "traces"

@@ -30,6 +30,17 @@ std::vector<TokenId> encode_text(const EngineClient& engine, const std::string& 
   return fields.adds_special_tokens ? tokenizer.encode_prompt(text, limits) : tokenizer.encode(text, limits);
 }
 
+/// Returns the matcher of a completion's tokens, null if any token will do. Only a matcher needs a tokenizer.
+std::shared_ptr<TokenGrammar> grammar_of(const EngineClient& engine, GrammarEngine& grammars, const GenerationFields& fields,
+                                         const std::vector<TokenId>& prompt_ids) {
+  if (!fields.constraint && !fields.thinking_budget) return nullptr;
+  const ReplyMarkers markers(engine.tokenizer());
+  std::shared_ptr<TokenGrammar> grammar = make_matcher(grammars, fields.constraint, prompt_ids, markers);
+  if (fields.thinking_budget && markers.ends_in_reasoning(prompt_ids))
+    grammar = std::make_shared<ReasoningBudget>(std::move(grammar), *fields.thinking_budget, markers);
+  return grammar;
+}
+
 void check_length(const std::vector<TokenId>& ids, const PromptBounds& bounds) {
   if (std::ssize(ids) <= bounds.max_tokens) return;
   refuse("prompt", "Input length (" + std::to_string(ids.size()) + ") exceeds model's maximum context length (" +
@@ -92,11 +103,7 @@ Request request_of(const EngineClient& engine, GrammarEngine& grammars, const Ge
   request.account = fields.account;
   request.priority = fields.priority;
   request.cache_salt = fields.cache_salt;
-  const ReplyMarkers markers(engine.tokenizer());
-  request.grammar = make_matcher(grammars, fields.constraint, prompt.ids, markers);
-  if (fields.thinking_budget && markers.ends_in_reasoning(prompt.ids)) {
-    request.grammar = std::make_shared<ReasoningBudget>(std::move(request.grammar), *fields.thinking_budget, markers);
-  }
+  request.grammar = grammar_of(engine, grammars, fields, prompt.ids);
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   return request;

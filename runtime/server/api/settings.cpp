@@ -21,11 +21,26 @@ ordered_json read_option(const char* option, const std::string& text) {
   return object;
 }
 
+void set_from_options(const ApiOptions& options, GenerationDefaults& defaults) {
+  if (!options.generation_override.empty())
+    override_sampling(options.generation_override, "--override-generation-config", defaults);
+}
+
+ordered_json template_kwargs_of(const ApiOptions& options) {
+  return read_option("--default-chat-template-kwargs", options.template_kwargs);
+}
+
 int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
+
+void check_settings(const ApiOptions& options) {
+  GenerationDefaults unused;
+  set_from_options(options, unused);
+  template_kwargs_of(options);
+}
 
 ApiSettings make_settings(const ApiOptions& options, const std::string& model_path, const EngineClient& engine,
                           const ServerLimits& limits) {
@@ -35,9 +50,8 @@ ApiSettings make_settings(const ApiOptions& options, const std::string& model_pa
   if (settings.model_names.empty()) settings.model_names = {model.name};
   settings.model_path = model_path;
   if (options.uses_generation_config) settings.defaults = model.generation;
-  if (!options.generation_override.empty())
-    override_sampling(options.generation_override, "--override-generation-config", settings.defaults);
-  settings.template_kwargs = read_option("--default-chat-template-kwargs", options.template_kwargs);
+  set_from_options(options, settings.defaults);
+  settings.template_kwargs = template_kwargs_of(options);
   settings.context_length = engine.prompt_bounds().max_tokens + 1;
   settings.vocab_size = model.vocab_size;
   settings.max_logprobs = options.max_logprobs;

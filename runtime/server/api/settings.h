@@ -32,6 +32,9 @@ struct ApiSettings {
   ServerLimits limits;
 };
 
+/// Throws what make_settings() would for these options, before something that takes long.
+void check_settings(const ApiOptions& options);
+
 /// Throws Error{kInvalidArgument} that names the option whose JSON is none.
 ApiSettings make_settings(const ApiOptions& options, const std::string& model_path, const EngineClient& engine,
                           const ServerLimits& limits);

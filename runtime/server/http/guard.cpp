@@ -41,7 +41,7 @@ std::optional<HttpResponse> check_single(const HttpRequest& request) {
 }  // namespace
 
 HttpGate::HttpGate(const Access& access, const HttpRouter& router, std::string bound_host)
-    : access_(access), router_(router), bound_host_(without_brackets(lower_case(bound_host))) {}
+    : access_(access), router_(&router), bound_host_(without_brackets(lower_case(bound_host))) {}
 
 std::optional<HttpResponse> HttpGate::check_host(const HttpRequest& request) const {
   const auto header = request.header("host");
@@ -78,7 +78,7 @@ std::optional<HttpResponse> HttpGate::check_origin(const HttpRequest& request) c
 /// How the question and its answer look: the Fetch standard, "CORS protocol".
 std::optional<HttpResponse> HttpGate::answer_preflight(const HttpRequest& request) const {
   const bool is_asked = request.method == "OPTIONS" && request.header("access-control-request-method");
-  const std::string methods = router_.methods(request.path);
+  const std::string methods = router_->methods(request.path);
   if (!is_asked || methods.empty() || !is_allowed_origin(request)) return std::nullopt;
   HttpResponse response{.status = 200, .content_type = ""};
   response.headers = {{"Access-Control-Allow-Methods", methods}, {"Access-Control-Max-Age", "600"}};
@@ -108,7 +108,7 @@ std::optional<HttpResponse> HttpGate::answer_at_gate(const HttpRequest& request,
     return refusal;
   }
   if (route == nullptr) {
-    const std::string methods = router_.methods(request.path);
+    const std::string methods = router_->methods(request.path);
     if (methods.empty()) return http_error(404, "there is nothing at " + in_quotes(request.path));
     HttpResponse refusal = http_error(405, "method is " + in_quotes(request.method) + "; allowed: " + methods);
     refusal.headers.emplace_back("Allow", methods);

@@ -23,7 +23,7 @@ namespace ferry {
 /// sends no key with that. Nobody else gets an answer to the question.
 class HttpGate {
  public:
-  /// Both must outlive this. `bound_host` as in HOST:PORT.
+  /// Both must outlive this, and routers that replace the first one. `bound_host` as in HOST:PORT.
   HttpGate(const Access& access, const HttpRouter& router, std::string bound_host);
 
   struct Verdict {
@@ -33,8 +33,10 @@ class HttpGate {
     HttpHeaders headers;                 // of every answer to this request: what lets a page of an allowed origin read it
   };
   Verdict judge(const HttpRequest& request) const;
+  /// Requests that are judged from now on go by `router`. One thread at a time uses this.
+  void set_router(const HttpRouter& router) { router_ = &router; }
   /// Where a request would go, whoever sent it; null: nowhere.
-  const HttpRoute* route_of(const HttpRequest& request) const { return router_.find(request.method, request.path); }
+  const HttpRoute* route_of(const HttpRequest& request) const { return router_->find(request.method, request.path); }
 
  private:
   bool is_allowed_origin(const HttpRequest& request) const;
@@ -46,7 +48,7 @@ class HttpGate {
   HttpHeaders cross_origin_headers(const HttpRequest& request) const;
 
   const Access& access_;
-  const HttpRouter& router_;
+  const HttpRouter* router_;
   const std::string bound_host_;
 };
 

@@ -67,8 +67,8 @@ class HttpServer::Impl {
  public:
   Impl(const HttpServerOptions& options, const Access& access, HttpRouter router)
       : limits_(options.limits),
-        router_(std::move(router)),
-        gate_(access, router_, parse_host_port("http", options.address).host),
+        routers_{std::move(router)},
+        gate_(access, routers_.back(), parse_host_port("http", options.address).host),
         stop_time_(static_cast<int64_t>(options.stop_s * 1e3)),
         table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
         shared_{.limits = limits_,
@@ -113,6 +113,14 @@ class HttpServer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   const std::string& address() const { return address_; }
+
+  void set_router(HttpRouter router) {
+    const auto next = std::make_shared<HttpRouter>(std::move(router));
+    net::post(io_, [this, next] {
+      routers_.push_back(std::move(*next));
+      gate_.set_router(routers_.back());
+    });
+  }
 
  private:
   /// The I/O thread. What throws here has found no memory to accept with, or for a new connection; others go on.
@@ -160,8 +168,8 @@ class HttpServer::Impl {
   }
 
   const ServerLimits limits_;
-  const HttpRouter router_;
-  const HttpGate gate_;
+  std::list<HttpRouter> routers_;  // the last one is in use, the others by requests that are open; of the I/O thread
+  HttpGate gate_;
   const std::chrono::milliseconds stop_time_;
   ConnectionTable table_;
   HttpShared shared_;
@@ -180,5 +188,6 @@ HttpServer::HttpServer(const HttpServerOptions& options, const Access& access, H
     : impl_(std::make_unique<Impl>(options, access, std::move(router))) {}
 HttpServer::~HttpServer() = default;
 const std::string& HttpServer::address() const { return impl_->address(); }
+void HttpServer::set_router(HttpRouter router) { impl_->set_router(std::move(router)); }
 
 }  // namespace ferry

@@ -38,6 +38,10 @@ class HttpServer {
   /// HOST:PORT with the port that is really used.
   const std::string& address() const;
 
+  /// Requests whose headers have not come yet go by `router` from now on. Open requests keep their handlers, so what handlers
+  /// of any router use must outlive the server.
+  void set_router(HttpRouter router);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

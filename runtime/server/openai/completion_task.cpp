@@ -20,7 +20,7 @@ class CompletionTask final : public ApiTask {
 
   PreparedCall prepare(const PromptTask& task) override {
     GenerationFields& fields = request_.generation;
-    fields.sampling.bad_words = bad_word_ids(fields.bad_words, engine_.tokenizer());
+    if (!fields.bad_words.empty()) fields.sampling.bad_words = bad_word_ids(fields.bad_words, engine_.tokenizer());
     const AnswerHead head = answer_head("cmpl-", fields, settings_);
     const std::size_t num_choices = request_.prompts.size() * static_cast<std::size_t>(fields.num_choices);
     check_num_choices(engine_, num_choices);
@@ -39,9 +39,9 @@ class CompletionTask final : public ApiTask {
                         .echo = request_.echo,
                         .has_logprobs = fields.sampling.logprobs.has_value(),
                         .has_prompt_logprobs = request_.asks_prompt_logprobs,
-                        .returns_token_ids = fields.returns_token_ids};
+                        .returns_token_ids = fields.returns_token_ids || !engine_.has_tokenizer()};  // there is no text
     call.answer = std::make_unique<CompletionAnswer>(std::move(form), std::move(told),
-                                                     TokenNames(engine_.tokenizer(), fields.shows_ids_as_tokens));
+                                                     TokenNames::of(engine_, fields.shows_ids_as_tokens));
     return call;
   }
 

@@ -168,14 +168,18 @@ TEST(SocketDoor, OnThisHostOnlyTheUsersOwnProcessesAreLetInByDefault) {
 
 TEST(SocketDoor, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
   StreamHub hub;
-  const auto open = [&](const ElasticOptions& options) { SocketDoor(options, rules({true}), hub); };
-  test::expect_error([&] { open({.address = "here", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: ", "here"});
-  test::expect_error([&] { open({.address = "0.0.0.0:0", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: "});
-  test::expect_error([&] { open({.address = local_door(), .key_file = "/nowhere/key"}); }, ErrorCode::kNotFound,
-                     {"--elastic: ", "/nowhere/key"});
+  const auto refuse = [&](const ElasticOptions& options, ErrorCode code, const std::vector<std::string>& parts) {
+    test::expect_error([&] { SocketDoor(options, rules({true}), hub); }, code, parts);
+    test::expect_error([&] { check_socket_door(options); }, code, parts);
+  };
+  refuse({.address = "here", .key_file = {}}, ErrorCode::kInvalidArgument, {"--elastic: ", "here"});
+  refuse({.address = "0.0.0.0:0", .key_file = {}}, ErrorCode::kInvalidArgument, {"--elastic: "});
+  refuse({.address = local_door(), .key_file = "/nowhere/key"}, ErrorCode::kNotFound, {"--elastic: ", "/nowhere/key"});
   const std::string address = local_door();
+  check_socket_door({.address = address, .key_file = {}});
   const SocketDoor first({.address = address, .key_file = {}}, rules({true}), hub);
-  test::expect_error([&] { open({.address = address, .key_file = {}}); }, ErrorCode::kFailedPrecondition, {"--elastic: "});
+  refuse({.address = address, .key_file = {}}, ErrorCode::kFailedPrecondition, {"--elastic: "});
+  check_socket_door({});
 }
 
 }  // namespace

@@ -63,9 +63,13 @@ class FakeEngineClient : public EngineClient {
     return ids;
   }
   const Tokenizer& tokenizer() const override {
+    if (!has_tokenizer_) throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer: there is none");
     static const Tokenizer demo = Tokenizer::load(source_folder() / "launch" / "demo");
     return demo;
   }
+  bool has_tokenizer() const override { return has_tokenizer_; }
+  /// Before anybody asks for anything.
+  void lose_tokenizer() { has_tokenizer_ = false; }
   GrammarEngine& grammars() override { return grammars_; }
   const MediaIntake& media() const override {
     throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: there is no tower");
@@ -218,6 +222,7 @@ class FakeEngineClient : public EngineClient {
     return ExpertPlacement::contiguous(2, 4, ranks);
   }
 
+  bool has_tokenizer_ = true;
   ModelInfo info_;
   ExpertRecord experts_{two_ranks(), ExpertLoad(2, 4)};
   GrammarEngine grammars_{tokenizer(), info_.generation.stop_token_ids};

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "ferry/v1/inference.grpc.pb.h"
+#include "runtime/base/error.h"
+#include "runtime/server/grpc_door.h"
 #include "runtime/server/grpc_server.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
@@ -179,6 +181,21 @@ class GrpcDoorTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<Stub> stub_;
 };
+
+/// As while a model is being loaded: the port is taken, callers hear at once that nobody serves, and later are served.
+TEST_F(GrpcDoorTest, DoorThatIsNotOpenRefusesCallers) {
+  auto door = std::make_unique<GrpcDoor>("127.0.0.1:0", ServerLimits{});
+  door->refuse_until_open();
+  const std::string address = door->address();
+  EXPECT_THROW(GrpcDoor(address, ServerLimits{}), Error) << "the port is in use";
+  channel_ = connect_to(address);
+  stub_ = v1::Inference::NewStub(channel_);
+  EXPECT_EQ(get_load(*stub_).error_code(), grpc::StatusCode::UNAVAILABLE);
+  GrpcServer server(std::move(door), {}, engine_);
+  EXPECT_EQ(server.address(), address);
+  EXPECT_TRUE(get_load(*stub_, *patient_context()).ok());
+  server.shutdown(std::chrono::milliseconds(0));
+}
 
 TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
   start();
