@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -35,6 +37,7 @@
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/http/tls_check.h"
 #include "runtime/server/live/live_routes.h"
+#include "runtime/server/log/request_log.h"
 #include "runtime/server/metrics/engine_metrics.h"
 #include "runtime/server/metrics/http_metrics.h"
 #include "runtime/server/metrics/metrics_route.h"
@@ -193,6 +196,28 @@ std::string name_of(const CoordinatorLinks* others) {
   return others == nullptr ? "" : "coordinator " + std::to_string(others->index()) + ": ";
 }
 
+std::unique_ptr<RequestLog> open_request_log(RequestLogForm form) {
+  if (form == RequestLogForm::kOff) return nullptr;
+  return std::make_unique<RequestLog>(form == RequestLogForm::kJson ? RequestLog::Form::kJson : RequestLog::Form::kText,
+                                      STDOUT_FILENO);
+}
+
+/// Logs the request unless its route only watches the server.
+void log_http(RequestLog& log, const Access& access, const HttpAnswered& answered) {
+  constexpr int kClientGone = 499;  // as nginx has it
+  if (only_watches(answered.route)) return;
+  log.add_made([&] {
+    return EndedRequest{.time = std::chrono::system_clock::now(),
+                        .port = "http",
+                        .method = std::string(answered.method),
+                        .route = std::string(answered.route),
+                        .status = answered.status == 0 ? kClientGone : answered.status,
+                        .key = answered.caller ? access.keys.name(*answered.caller) : "",
+                        .figures = answered.note == nullptr ? RequestFigures{} : answered.note->figures(),
+                        .total_s = answered.seconds};
+  });
+}
+
 /// Settings that are checked, and ports and files that are opened, before the weights are read, which takes long.
 struct ServeStart {
   ServeStart(const Options& given, CoordinatorLinks* coordinators)
@@ -221,6 +246,13 @@ struct ServeStart {
                  http->address().c_str());
   }
 
+  HttpObserver observer() {
+    return [this](const HttpAnswered& answered) {
+      http_metrics.add(answered);
+      if (log) log_http(*log, access, answered);
+    };
+  }
+
   CoordinatorLinks* const others;  // null: this is the only coordinator
   const Options options;           // of this coordinator
   const std::string who;           // begins its lines
@@ -231,13 +263,14 @@ struct ServeStart {
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   const std::unique_ptr<LoadProgress> progress = stderr_load_progress();
   HttpMetrics http_metrics;
+  const std::unique_ptr<RequestLog> log = open_request_log(options.serve.log_requests);
   OpenPorts ports;
   OpenPorts front_ports;  // of the first of several coordinators: the front's, until it opens
 
  private:
   void open_all(const ServeOptions& given) {
     ports = open_ports({.http = options.serve.http_address, .grpc = options.serve.grpc_address}, options.serve.limits, access,
-                       http_metrics.observer(), *progress);
+                       observer(), *progress);
     const bool has_front = others != nullptr && others->is_first();
     // A port that the system chooses cannot be had again by the front.
     if (has_front && !given.http_address.ends_with(":0") && !given.grpc_address.ends_with(":0")) {
@@ -316,7 +349,8 @@ int run_serve(const Options& given, Cluster& cluster) {
       std::move(prepared.ports.grpc),
       {.limits = prepared.limits,
        .access = prepared.access,
-       .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults}},
+       .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults},
+       .log = prepared.log.get()},
       client, &profile);
   ServingState state(server);
   api::ApiService apis(client, settings);

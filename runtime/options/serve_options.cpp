@@ -37,6 +37,11 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
                  "/v1/traces; the environment's OTEL_SERVICE_NAME names the service (ferry); default: none")
       ->check(
           [](const std::string& url) { return url.empty() ? complaint(url, "http[s]://HOST[:PORT][/PATH]") : std::string(); });
+  add_choice<RequestLogForm>(
+      app, "--log-requests", {{"off", RequestLogForm::kOff}, {"text", RequestLogForm::kText}, {"json", RequestLogForm::kJson}},
+      [&options](RequestLogForm form) { options.log_requests = form; },
+      "a line on standard output for each request that has ended, never with its prompt or answer: off, text or json; default "
+      "off");
   app.add_option("--allow-remote-images", options.remote_images,
                  "HOST[:PORT],… that requests may name pictures of, which are then fetched; never from private addresses; "
                  "default: none")

@@ -14,6 +14,9 @@ class App;
 
 namespace ferry {
 
+/// Form of the lines that serve writes for requests that have ended.
+enum class RequestLogForm { kOff, kText, kJson };
+
 struct ServeOptions {
   std::string grpc_address = "127.0.0.1:50051";
   std::string http_address = "127.0.0.1:8000";  // "off": no HTTP
@@ -24,7 +27,8 @@ struct ServeOptions {
   ApiOptions api;
   std::string otlp_endpoint;      // of a collector, http[s]://HOST[:PORT][/PATH]; empty: no spans are made
   std::string otlp_service_name;  // that spans carry
-  std::string remote_images;      // as given, HOST[:PORT],…; limits.picture_hosts once it was read
+  RequestLogForm log_requests = RequestLogForm::kOff;
+  std::string remote_images;  // as given, HOST[:PORT],…; limits.picture_hosts once it was read
   ServerLimits limits;
 };
 

@@ -5,6 +5,7 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/lower_case.h"
@@ -83,7 +84,9 @@ std::string read_pem(const char* option, const std::filesystem::path& path) {
 
 }  // namespace
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
+ApiKeys::ApiKeys(const std::vector<std::string>& keys) : ApiKeys(keys, {}) {}
+
+ApiKeys::ApiKeys(const std::vector<std::string>& keys, std::vector<std::string> names) : names_(std::move(names)) {
   if (keys.size() > kMaxKeys)
     throw_invalid(std::to_string(keys.size()) + " keys; allowed: at most " + std::to_string(kMaxKeys));
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -92,6 +95,7 @@ ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
                     std::to_string(kMinBytes) + " to " + std::to_string(kMaxBytes) + " printable characters without spaces");
     }
     digests_.push_back(digest_of(keys[i]));
+    if (names_.size() < digests_.size()) names_.push_back("key " + std::to_string(i + 1));
   }
 }
 
@@ -123,16 +127,18 @@ std::vector<std::string> read_key_file(const std::filesystem::path& file) {
 
 Access load_access(const AccessOptions& options) {
   Access access;
-  std::vector<std::string> keys;
+  std::vector<std::string> keys, names;
   if (options.api_key) {
     named("FERRY_API_KEY", [&] { return ApiKeys({*options.api_key}); });
     keys.push_back(*options.api_key);
+    names.emplace_back("FERRY_API_KEY");
   }
   if (!options.api_key_file.empty()) {
     const std::vector<std::string> lines = read_key_file(options.api_key_file);
     keys.insert(keys.end(), lines.begin(), lines.end());
+    for (std::size_t i = 0; i < lines.size(); ++i) names.push_back("key " + std::to_string(i + 1));
   }
-  access.keys = ApiKeys(keys);
+  access.keys = ApiKeys(keys, std::move(names));
   if (!options.tls_cert.empty()) {
     access.tls = TlsIdentity{.certificate_chain = read_pem("--tls-cert", options.tls_cert),
                              .private_key = read_pem("--tls-key", options.tls_key),

@@ -22,6 +22,8 @@ class ApiKeys {
   ApiKeys() = default;
   /// Throws Error{kInvalidArgument} that says which key (by number, never by content) is not one.
   explicit ApiKeys(const std::vector<std::string>& keys);
+  /// The same with a name for each key, for logs; without one it is "key 1" and so on.
+  ApiKeys(const std::vector<std::string>& keys, std::vector<std::string> names);
 
   /// Without any key the ports are open.
   bool empty() const { return digests_.empty(); }
@@ -29,11 +31,14 @@ class ApiKeys {
   /// Which key `presented` is: its place in the list, which names the caller. Takes the same time whether and where it is
   /// found.
   std::optional<int> find(std::string_view presented) const;
+  /// Name of the key that find() has found, for logs.
+  const std::string& name(int key) const { return names_[static_cast<std::size_t>(key)]; }
 
  private:
   using Digest = std::array<unsigned char, 32>;
   static Digest digest_of(std::string_view text);
   std::vector<Digest> digests_;
+  std::vector<std::string> names_;  // of each
 };
 
 /// Contents of PEM files.

@@ -29,17 +29,19 @@ grpc::Status check_single(const grpc::ServerContextBase& context) {
 }  // namespace
 
 Caller identify_caller(const grpc::ServerContextBase& context, const ApiKeys& keys) {
-  if (keys.empty()) return {.status = {}, .owner = "connection " + context.peer(), .key = {}};
-  if (grpc::Status status = check_single(context); !status.ok()) return {.status = std::move(status), .owner = {}, .key = {}};
+  if (keys.empty()) return {.status = {}, .owner = "connection " + context.peer(), .key = {}, .key_name = {}};
+  if (grpc::Status status = check_single(context); !status.ok())
+    return {.status = std::move(status), .owner = {}, .key = {}, .key_name = {}};
   const std::string_view key = presented_key(metadata_of(context, "authorization"), metadata_of(context, "x-api-key"));
   if (const std::optional<int> index = keys.find(key)) {
-    const std::string name = "key " + std::to_string(*index);
-    return {.status = {}, .owner = name, .key = name};
+    const std::string owner = "key " + std::to_string(*index);
+    return {.status = {}, .owner = owner, .key = owner, .key_name = keys.name(*index)};
   }
   return {.status = {grpc::StatusCode::UNAUTHENTICATED,
                      "this server needs an API key: metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"},
           .owner = {},
-          .key = {}};
+          .key = {},
+          .key_name = {}};
 }
 
 std::optional<TraceContext> trace_context_of(const grpc::ServerContextBase& context) {

@@ -16,9 +16,10 @@ namespace ferry {
 
 /// Who makes a gRPC call, as far as the server can tell.
 struct Caller {
-  grpc::Status status;  // where a key is needed: UNAUTHENTICATED without a valid one, INVALID_ARGUMENT for one given twice
-  std::string owner;    // of the requests that it makes: its key, or else its connection
-  std::string key;      // PromptStep's: empty without keys, so callers cannot have more shares by more connections
+  grpc::Status status;     // where a key is needed: UNAUTHENTICATED without a valid one, INVALID_ARGUMENT for one given twice
+  std::string owner;       // of the requests that it makes: its key, or else its connection
+  std::string key;         // PromptStep's: empty without keys, so callers cannot have more shares by more connections
+  std::string key_name{};  // what a log calls its key (ApiKeys::name), empty without keys
 };
 
 /// Looks for a key in the call's metadata: `authorization: Bearer KEY` or `x-api-key: KEY`. Without `keys` everybody may call.

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "runtime/grammar/grammar_engine.h"
+#include "runtime/server/log/request_log.h"
+#include "runtime/server/noted_requests.h"
 #include "runtime/server/otlp/request_spans.h"
 #include "runtime/server/status.h"
 
@@ -35,8 +37,12 @@ grpc::Status status_after(const Work& work) {
 
 }  // namespace
 
-GenerateCall::GenerateCall(GenerateContext& shared)
-    : shared_(shared), open_calls_(shared.open_calls), held_(shared.answers, shared.limits.answer_bytes) {}
+GenerateCall::GenerateCall(GenerateContext& shared, const char* route)
+    : shared_(shared),
+      open_calls_(shared.open_calls),
+      route_(route),
+      arrival_(shared.clock.now()),
+      held_(shared.answers, shared.limits.answer_bytes) {}
 
 GenerateCall::~GenerateCall() {
   if (num_message_bytes_ >= 0) open_calls_->leave(num_message_bytes_);
@@ -47,7 +53,6 @@ void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<C
   context_ = &context;
   message_ = std::move(message);
   caller_ = std::move(caller);
-  arrival_ = shared_.clock.now();
   deadline_ = deadline_of(context, shared_.clock);
   try {
     message_->check(shared_.limits);
@@ -139,10 +144,12 @@ void GenerateCall::end_preparing(const std::vector<RequestNumber>& numbers, cons
 std::vector<RequestNumber> GenerateCall::submit(std::vector<Request> requests) {
   std::vector<RequestNumber> numbers;
   numbers.reserve(requests.size());
+  NotedRequests noted(note_);
   try {
     for (std::size_t choice = 0; choice < requests.size(); ++choice) {
       Request& request = requests[choice];
       EventSink sink = [call = self_, choice](const GenerateEvent& event) { call->on_event(choice, event); };
+      sink = noted.observe(request, std::move(sink));
       if (RequestSpans* const spans = shared_.engine.spans())
         sink = spans->observe(request, trace_context_of(*context_), std::move(sink));
       numbers.push_back(shared_.engine.submit(std::move(request), std::move(sink)));
@@ -317,6 +324,7 @@ void GenerateCall::advance() {
   is_writing_ = !is_cancelled_ && !drops_answer_ && begin_write();
   if (is_writing_ || !status_) return;
   is_finished_ = true;
+  log_end();
   finish(*status_);
 }
 
@@ -332,6 +340,21 @@ bool GenerateCall::begin_write() {
   }
   if (choice && *choice < waiting_bytes_.size()) writing_bytes_ = std::exchange(waiting_bytes_[*choice], 0);
   return choice.has_value();
+}
+
+/// Needs mutex_.
+void GenerateCall::log_end() {
+  if (note_ == nullptr) return;
+  shared_.log->add_made([&] {
+    return EndedRequest{.time = std::chrono::system_clock::now(),
+                        .port = "grpc",
+                        .method = "",
+                        .route = route_,
+                        .status = static_cast<int>(status_->error_code()),
+                        .key = caller_.key_name,
+                        .figures = note_->figures(),
+                        .total_s = std::chrono::duration<double>(shared_.clock.now() - arrival_).count()};
+  });
 }
 
 /// Cancels the call if the rest of its answer is not taken in time. Needs mutex_.

@@ -15,6 +15,7 @@
 #include "runtime/server/answer_bytes.h"
 #include "runtime/server/caller.h"
 #include "runtime/server/generate_context.h"
+#include "runtime/server/log/request_note.h"
 #include "runtime/server/prompt_task.h"
 #include "runtime/server/status.h"
 
@@ -73,7 +74,8 @@ class CallAnswer {
 /// call alone.
 class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
  public:
-  explicit GenerateCall(GenerateContext& shared);
+  /// `route`: its method, with the service, for the log; outlives the call.
+  GenerateCall(GenerateContext& shared, const char* route);
   virtual ~GenerateCall();
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
@@ -118,15 +120,18 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
   void advance();
   bool begin_write();
   void wait_for_reader();
+  void log_end();
 
   GenerateContext& shared_;  // not after OnDone
   const std::shared_ptr<OpenCalls> open_calls_;
+  const char* const route_;
+  const Clock::Time arrival_;
+  const std::shared_ptr<RequestNote> note_ = shared_.log == nullptr ? nullptr : std::make_shared<RequestNote>();
   std::shared_ptr<GenerateCall> self_;
   grpc::CallbackServerContext* context_ = nullptr;
   std::unique_ptr<CallMessage> message_;  // of use while the call is being prepared
   Caller caller_;
   std::shared_ptr<const CompiledGrammar> grammar_;  // so that it is still there when matchers are made; one thread at a time
-  Clock::Time arrival_;
   std::optional<Clock::Time> deadline_;
   int64_t num_message_bytes_ = -1;  // once it was let in
   Preparations::Place place_ = 0;   // while it is being prepared
@@ -152,8 +157,8 @@ class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
 template <class Response>
 class StreamedCall final : public grpc::ServerWriteReactor<Response>, public GenerateCall {
  public:
-  StreamedCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer)
-      : GenerateCall(shared), answer_(std::move(answer)) {}
+  StreamedCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer, const char* route)
+      : GenerateCall(shared, route), answer_(std::move(answer)) {}
 
   void OnCancel() override { cancel(); }
   void OnWriteDone(bool ok) override { go_on(ok); }
@@ -179,8 +184,8 @@ class StreamedCall final : public grpc::ServerWriteReactor<Response>, public Gen
 template <class Response>
 class WholeCall final : public grpc::ServerUnaryReactor, public GenerateCall {
  public:
-  WholeCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer, Response& response)
-      : GenerateCall(shared), answer_(std::move(answer)), response_(response) {}
+  WholeCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer, Response& response, const char* route)
+      : GenerateCall(shared, route), answer_(std::move(answer)), response_(response) {}
 
   void OnCancel() override { cancel(); }
   void OnDone() override { leave(); }

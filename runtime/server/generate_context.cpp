@@ -27,14 +27,16 @@ void OpenCalls::leave(int64_t num_bytes) {
   num_bytes_ -= num_bytes;
 }
 
-GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock)
+GenerateContext::GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock,
+                                 RequestLog* request_log)
     : engine(engine_client),
       limits(bounded_by(engine_client.prompt_bounds(), server_limits)),
       clock(its_clock),
       preparations(its_clock),
       pools(engine_client.load(), server_limits),
       open_calls(std::make_shared<OpenCalls>(max_open_calls(engine_client.load()), server_limits.grpc_memory_bytes)),
-      answers(std::make_shared<AnswerMemory>(server_limits.total_answer_bytes)) {}
+      answers(std::make_shared<AnswerMemory>(server_limits.total_answer_bytes)),
+      log(request_log) {}
 
 bool GenerateContext::abort(const std::string& owner, const std::string& request_id) {
   // In this order: requests are submitted before their call leaves the preparations. And both: one may run while another that

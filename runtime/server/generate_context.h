@@ -14,6 +14,8 @@
 
 namespace ferry {
 
+class RequestLog;
+
 /// Counts what open calls hold, so that the memory of all of them together has a bound. Any thread may call any method.
 class OpenCalls {
  public:
@@ -38,8 +40,10 @@ struct GenerateContext {
   PromptPools pools;
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the services leave it, too
   const std::shared_ptr<AnswerMemory> answers;  // calls give back what they hold, also those that outlive the services
+  RequestLog* const log;                        // hears of calls that have ended; null: nobody does
 
-  GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock = real_clock());
+  GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits, Clock& its_clock = real_clock(),
+                  RequestLog* request_log = nullptr);
 
   /// Ends the call that `owner` named so, or whose requests have that name; false if there is none.
   bool abort(const std::string& owner, const std::string& request_id);

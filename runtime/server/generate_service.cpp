@@ -90,7 +90,8 @@ class GenerateService : public v1::Inference::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override {
-    const auto call = std::make_shared<StreamedCall<v1::GenerateResponse>>(shared_, std::make_unique<GenerateAnswer>());
+    const auto call = std::make_shared<StreamedCall<v1::GenerateResponse>>(shared_, std::make_unique<GenerateAnswer>(),
+                                                                           "/ferry.v1.Inference/Generate");
     Caller caller = identify_caller(*context, keys_);
     if (caller.status.ok()) {
       call->start(*context, std::make_unique<GenerateMessage>(*request), std::move(caller));

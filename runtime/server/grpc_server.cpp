@@ -54,7 +54,7 @@ class GrpcServer::Impl {
  public:
   Impl(std::unique_ptr<GrpcDoor> door, const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile,
        Clock& clock)
-      : keys_(options.access.keys), door_(std::move(door)), calls_(engine, options.limits, clock) {
+      : keys_(options.access.keys), door_(std::move(door)), calls_(engine, options.limits, clock, options.log) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(longest_request(engine, calls_.limits)));

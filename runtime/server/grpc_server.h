@@ -13,12 +13,14 @@
 namespace ferry {
 
 class GrpcDoor;
+class RequestLog;
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose one
   ServerLimits limits;
-  Access access;          // keys and TLS
-  vllm::Settings vllm{};  // what vLLM's services tell of the model
+  Access access;              // keys and TLS
+  vllm::Settings vllm{};      // what vLLM's services tell of the model
+  RequestLog* log = nullptr;  // hears of calls for tokens that have ended, and outlives the server; null: nobody does
 };
 
 class ProfileControl;

@@ -3,6 +3,7 @@
 #include "runtime/base/random_id.h"
 #include "runtime/server/api/answer_head.h"
 #include "runtime/server/api/output_constraint.h"
+#include "runtime/server/noted_requests.h"
 #include "runtime/server/otlp/request_spans.h"
 
 namespace ferry::api {
@@ -34,6 +35,7 @@ void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, c
 }
 
 void ApiCall::begin(HttpRequest request, const ReadTask& read) {
+  note_ = request.note;
   const std::weak_ptr<ApiCall> weak = weak_from_this();
   reply_->set_on_closed([weak, held = held_](HttpEnd end) {
     if (const auto call = weak.lock(); call != nullptr && end != HttpEnd::kAnswered) call->on_client_gone();
@@ -138,11 +140,13 @@ void ApiCall::submit(PreparedCall prepared) {
     const auto call = std::make_shared<CallRequests>();
     for (Request& request : prepared.requests) request.call = call;
   }
+  NotedRequests noted(note_);
   for (std::size_t i = 0; i < prepared.requests.size(); ++i) {
     Request& request = prepared.requests[i];
     request.owner = owner_;
     request.arrival = arrival_;
     EventSink sink = [call = shared_from_this(), i](const GenerateEvent& event) { call->on_event(i, event); };
+    sink = noted.observe(request, std::move(sink));
     if (RequestSpans* const spans = context_.engine.spans()) sink = spans->observe(request, caller_, std::move(sink));
     const RequestNumber number = context_.engine.submit(std::move(request), std::move(sink));
     const std::scoped_lock lock(mutex_);

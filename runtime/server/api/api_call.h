@@ -67,6 +67,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
   const ErrorForm errors_;
   HttpHeaders headers_;                  // of the answer
   std::optional<TraceContext> caller_;   // whose work it is part of
+  std::shared_ptr<RequestNote> note_;    // for the log; null: there is none
   std::atomic<bool> is_gone_{false};     // the client
   std::atomic<bool> is_aborted_{false};  // while it was being prepared
 

@@ -17,6 +17,7 @@
 #include "runtime/server/http/call.h"
 #include "runtime/server/http/client_socket.h"
 #include "runtime/server/http/request_head.h"
+#include "runtime/server/log/request_note.h"
 
 namespace ferry {
 namespace {
@@ -161,11 +162,12 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     HttpGate::Verdict verdict = shared_.gate.judge(request_);
     gate_headers_ = std::move(verdict.headers);
     route_ = verdict.route;
+    caller_ = verdict.caller;
     if (verdict.answer) {
       if (parser_->is_done()) return write(std::move(*verdict.answer));
       return refuse_unread(std::move(verdict.answer));
     }
-    request_.caller = verdict.caller;
+    request_.caller = caller_;
     if (parser_->is_done()) return answer();
     read_body();
   }
@@ -210,6 +212,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
         .is_chunked = is_chunked_, .has_body = !is_head_, .max_waiting_bytes = shared_.limits.http_stream_bytes};
     const auto look = [self = this->shared_from_this()] { self->guarded([&] { self->look_at_call(); }); };
     call_ = std::make_shared<HttpCall>(form, [executor = tcp_stream().get_executor(), look] { net::post(executor, look); });
+    if (shared_.observe) request_.note = note_ = std::make_shared<RequestNote>();
     shared_.dispatch(*route_, std::move(request_), HttpReply(call_));
   }
 
@@ -390,14 +393,18 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   /// Tells who wants to know, of the request as well as of its call, if there is one.
   void end_call(HttpEnd end) {
-    if (status_ != 0 && shared_.observe) {
+    if ((status_ != 0 || note_ != nullptr) && shared_.observe) {
       const std::chrono::duration<double> time = SteadyClock::now() - begin_;
       const beast::string_view method = http::to_string(parser_ ? parser_->get().method() : http::verb::unknown);
       shared_.observe({.route = route_ == nullptr ? "none" : std::string_view(route_->path),
                        .method = {method.data(), method.size()},
                        .status = status_,
-                       .seconds = time.count()});
+                       .seconds = time.count(),
+                       .caller = caller_,
+                       .note = note_.get()});
     }
+    caller_.reset();
+    note_.reset();
     status_ = 0;
     is_head_ = false;
     is_last_ = false;
@@ -464,6 +471,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   SteadyClock::time_point begin_;
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
+  std::optional<int> caller_;          // the key that came
+  std::shared_ptr<RequestNote> note_;  // once a handler has the request, if somebody observes
   HttpHeaders gate_headers_;
   std::shared_ptr<HttpCall> call_;     // while its handler may answer it, or its answer is sent
   std::string bytes_;                  // of a stream, being sent

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 
 namespace ferry {
 
+class RequestNote;
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 /// What a client asked. It has passed the server's bounds.
@@ -19,9 +22,10 @@ struct HttpRequest {
   std::string path;     // of the target, up to its first '?', not decoded
   HttpHeaders headers;  // names in lower case, in the order sent
   std::string body;
-  std::string local_address;  // of this end of the connection, without port
-  bool has_body = false;      // announced, if only with 0 bytes to come
-  std::optional<int> caller;  // which key came (ApiKeys::find)
+  std::string local_address;            // of this end of the connection, without port
+  bool has_body = false;                // announced, if only with 0 bytes to come
+  std::optional<int> caller;            // which key came (ApiKeys::find)
+  std::shared_ptr<RequestNote> note{};  // where the handler may leave figures for a log; null: nobody asks
   /// For a handler that blocks to call now and then: throws Error once the server has waited for it long enough to stop, or the
   /// client has gone (HttpRoute::watches_client). Empty for other handlers.
   std::function<void()> check_in = {};

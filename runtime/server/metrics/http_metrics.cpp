@@ -1,23 +1,11 @@
 #include "runtime/server/metrics/http_metrics.h"
 
-#include <algorithm>
-#include <exception>
-#include <iterator>
-
 #include "runtime/server/metrics/metrics_text.h"
 
 namespace ferry {
-namespace {
-
-bool only_watches(std::string_view route) {
-  constexpr std::string_view kWatching[] = {"/metrics", "/health", "/ping", "/load", "/version", "/status.json", "/"};
-  return std::find(std::begin(kWatching), std::end(kWatching), route) != std::end(kWatching);
-}
-
-}  // namespace
 
 void HttpMetrics::add(const HttpAnswered& answered) {
-  if (only_watches(answered.route)) return;
+  if (answered.status == 0 || only_watches(answered.route)) return;
   const std::string route(answered.route), method(answered.method);
   const std::scoped_lock lock(mutex_);
   ++answers_[{route, method, answered.status / 100}];

@@ -92,7 +92,8 @@ class EngineService final : public wire::VllmEngine::CallbackService {
                                                              const wire::GenerateRequest* request) override {
     last_receive_ = seconds_since_1970();
     auto answer = std::make_unique<EngineAnswer>(request->stream());
-    const auto call = std::make_shared<StreamedCall<wire::GenerateResponse>>(context_.calls, std::move(answer));
+    const auto call = std::make_shared<StreamedCall<wire::GenerateResponse>>(context_.calls, std::move(answer),
+                                                                             "/vllm.grpc.engine.VllmEngine/Generate");
     Caller caller = identify_caller(*context, context_.keys);
     if (caller.status.ok()) {
       call->start(*context, std::make_unique<EngineMessage>(*request), std::move(caller));

@@ -63,7 +63,8 @@ class InferenceService final : public ::vllm::Inference::CallbackService {
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context, const GenerateRequest* request,
                                      GenerateResponse* response) override {
     auto answer = std::make_unique<InferenceAnswer>(InferenceForm(request->response()), /*streams=*/false);
-    const auto call = std::make_shared<WholeCall<GenerateResponse>>(context_.calls, std::move(answer), *response);
+    const auto call =
+        std::make_shared<WholeCall<GenerateResponse>>(context_.calls, std::move(answer), *response, "/vllm.Inference/Generate");
     begin(*call, *context, *request, /*streams=*/false);
     return call.get();
   }
@@ -71,7 +72,8 @@ class InferenceService final : public ::vllm::Inference::CallbackService {
   grpc::ServerWriteReactor<GenerateResponse>* GenerateStream(grpc::CallbackServerContext* context,
                                                              const GenerateRequest* request) override {
     auto answer = std::make_unique<InferenceAnswer>(InferenceForm(request->response()), /*streams=*/true);
-    const auto call = std::make_shared<StreamedCall<GenerateResponse>>(context_.calls, std::move(answer));
+    const auto call =
+        std::make_shared<StreamedCall<GenerateResponse>>(context_.calls, std::move(answer), "/vllm.Inference/GenerateStream");
     begin(*call, *context, *request, /*streams=*/true);
     return call.get();
   }

@@ -234,6 +234,14 @@ TEST(Options, ThePrefixCacheIsSharedByAllKeysOrBelongsToOne) {
   refuse(line("serve", {"--prefix-cache-scope", "key"}), {"--prefix-cache-scope", "--api-key-file", "shared"});
 }
 
+TEST(Options, RequestsAreLoggedInOneOfTwoForms) {
+  EXPECT_EQ(accept(line("serve", {})).serve.log_requests, RequestLogForm::kOff);
+  EXPECT_EQ(accept(line("serve", {"--log-requests", "off"})).serve.log_requests, RequestLogForm::kOff);
+  EXPECT_EQ(accept(line("serve", {"--log-requests", "text"})).serve.log_requests, RequestLogForm::kText);
+  EXPECT_EQ(accept(line("serve", {"--log-requests", "json"})).serve.log_requests, RequestLogForm::kJson);
+  refuse(line("serve", {"--log-requests", "csv"}), {"--log-requests", "'csv'", "off, text, json"});
+}
+
 TEST(Options, OneKeyMayComeFromTheEnvironment) {
   ASSERT_EQ(setenv("FERRY_API_KEY", "a-secret-key", 1), 0);
   EXPECT_EQ(accept(line("serve", {})).serve.access.api_key, "a-secret-key");

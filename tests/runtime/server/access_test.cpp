@@ -35,6 +35,10 @@ TEST_F(AccessTest, EachKeyOfFileAndEnvironmentOpensAndNothingElse) {
   EXPECT_EQ(keys.find("from-environment"), 0);
   EXPECT_EQ(keys.find("first-key-1"), 1);
   EXPECT_EQ(keys.find("second-key-2"), 2);
+  EXPECT_EQ(keys.name(0), "FERRY_API_KEY");
+  EXPECT_EQ(keys.name(1), "key 1");
+  EXPECT_EQ(keys.name(2), "key 2");
+  EXPECT_EQ(ApiKeys({"first-key-1"}).name(0), "key 1");
   for (const char* wrong :
        {"", "first-key-", "first-key-11", "First-key-1", "# comment", "second-key-2\r", "first-key-1\nsecond-key-2"})
     EXPECT_EQ(keys.find(wrong), std::nullopt) << wrong;

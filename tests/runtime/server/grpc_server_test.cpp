@@ -1,14 +1,20 @@
 #include "runtime/server/grpc_server.h"
 
+#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "ferry/v1/cluster.grpc.pb.h"
 #include "ferry/v1/experts.grpc.pb.h"
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file_descriptor.h"
+#include "runtime/server/log/request_log.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/eventually.h"
@@ -128,6 +134,60 @@ TEST_F(GrpcServerTest, ACallThatFindsNoMemoryFailsAlone) {
   });
   EXPECT_TRUE(generate(text_request("hi", "r2")).ok());
   next.join();
+}
+
+/// A line for each call for tokens, and none for others.
+TEST_F(GrpcServerTest, CallsForTokensAreLogged) {
+  constexpr const char* kId = "r1\",\"status\":7";
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]), writer(ends[1]);
+  RequestLog log(RequestLog::Form::kJson, writer.get());
+  GrpcServer logged(
+      {.address = "127.0.0.1:0", .limits = {}, .access = {.keys = ApiKeys({"key-of-anna-1"}), .tls = {}}, .log = &log},
+      engine_);
+  stub_ = v1::Inference::NewStub(grpc::CreateChannel(logged.address(), grpc::InsecureChannelCredentials()));
+  const auto generate_as = [&](const char* key) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-api-key", key);
+    context.set_deadline(std::chrono::system_clock::now() + kTestLimit);
+    const auto stream = stub_->Generate(&context, text_request("hi", kId));
+    for (v1::GenerateResponse response; stream->Read(&response);) {
+    }
+    return stream->Finish();
+  };
+  std::thread engine([&] {
+    engine_.wait_for_request(kId);
+    engine_.send(kId, some_tokens({7, 8}, "ab"));
+    engine_.send(kId, last_event(FinishReason::kLength));
+  });
+  EXPECT_TRUE(generate_as("key-of-anna-1").ok());
+  engine.join();
+  EXPECT_EQ(generate_as("another-key").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext context;
+  v1::GetLoadResponse response;
+  EXPECT_FALSE(stub_->GetLoad(&context, {}, &response).ok());
+  const auto read_line = [&] {
+    std::string line;
+    for (char next = 0; ::read(reader.get(), &next, 1) == 1 && next != '\n';) line += next;
+    return nlohmann::json::parse(line);
+  };
+  const nlohmann::json first = read_line(), second = read_line();
+  EXPECT_EQ(first.at("port"), "grpc");
+  EXPECT_EQ(first.at("route"), "/ferry.v1.Inference/Generate");
+  EXPECT_EQ(first.at("status"), 0);
+  EXPECT_EQ(first.at("id"), kId);
+  EXPECT_EQ(first.at("key"), "key 1");
+  EXPECT_EQ(first.at("prompt_tokens"), 2);
+  EXPECT_EQ(first.at("cached_tokens"), 1);
+  EXPECT_EQ(first.at("completion_tokens"), 2);
+  EXPECT_EQ(first.at("queue_s"), 1e-6);
+  EXPECT_EQ(first.at("first_token_s"), 0.002);
+  EXPECT_EQ(second.at("status"), static_cast<int>(grpc::StatusCode::UNAUTHENTICATED));
+  EXPECT_TRUE(second.at("key").is_null());
+  EXPECT_TRUE(second.at("completion_tokens").is_null());
+  logged.shutdown(milliseconds(0));
+  EXPECT_EQ(log.count().written, 2);
 }
 
 TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {

@@ -418,13 +418,14 @@ TEST_F(HttpStreamTest, AnswersAreObserved) {
   struct Seen {
     std::string route, method;
     int status;
+    bool has_reached_handler;
     bool operator==(const Seen&) const = default;
   };
   std::vector<Seen> seen;
   options_.observe = [&](const HttpAnswered& answered) {
     EXPECT_GE(answered.seconds, 0);
     EXPECT_LT(answered.seconds, 600) << "since when?";
-    seen.push_back({std::string(answered.route), std::string(answered.method), answered.status});
+    seen.push_back({std::string(answered.route), std::string(answered.method), answered.status, answered.note != nullptr});
   };
   serve();
   RawClient one = client();
@@ -445,12 +446,13 @@ TEST_F(HttpStreamTest, AnswersAreObserved) {
   no_request.send("hello\r\n\r\n");
   EXPECT_EQ(status_of(no_request.read_all()), 400);
   server_.reset();
-  EXPECT_EQ(seen, (std::vector<Seen>{{"/health", "GET", 200},
-                                     {"/echo", "POST", 200},
-                                     {"none", "<unknown>", 404},
-                                     {"none", "PUT", 405},
-                                     {"/call", "HEAD", 201},
-                                     {"none", "<unknown>", 400}}));
+  EXPECT_EQ(seen, (std::vector<Seen>{{"/health", "GET", 200, true},
+                                     {"/echo", "POST", 200, true},
+                                     {"none", "<unknown>", 404, false},
+                                     {"none", "PUT", 405, false},
+                                     {"/call", "HEAD", 201, true},
+                                     {"/call", "GET", 0, true},
+                                     {"none", "<unknown>", 400, false}}));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "runtime/server/api/api_context.h"
 #include "runtime/server/api/api_service.h"
 #include "runtime/server/http/http_server.h"
+#include "runtime/server/log/request_note.h"
 #include "runtime/server/openai/openai_routes.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
@@ -41,7 +42,8 @@ class OpenAiServiceTest : public ::testing::Test {
     service_ = std::make_unique<ApiService>(engine_, settings_);
     HttpRouter router;
     add_openai_routes(router, service_->context());
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits()}, access_, std::move(router));
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = test::patient_limits(), .observe = observe_}, access_,
+                    std::move(router));
   }
   void TearDown() override {
     if (service_ != nullptr) service_->finish_prompts(std::chrono::steady_clock::now());
@@ -67,6 +69,7 @@ class OpenAiServiceTest : public ::testing::Test {
   test::FakeEngineClient engine_;
   ApiSettings settings_;
   Access access_;
+  HttpObserver observe_;
   std::unique_ptr<ApiService> service_;
   std::optional<HttpServer> server_;  // ends before what it calls
 };
@@ -139,6 +142,79 @@ TEST_F(OpenAiServiceTest, AChatIsRenderedAndStreamed) {
   const std::string chunk = one.read_chunk();
   EXPECT_LT(chunk.find(R"("delta":{"role":"assistant","content":""})"), chunk.find(R"("delta":{"content":"is"})")) << chunk;
   engine_.send("chatcmpl-a", end(FinishReason::kStop));
+}
+
+TEST_F(OpenAiServiceTest, WithoutATokenizerTokenIdsAreServed) {
+  engine_.lose_tokenizer();
+  serve();
+  RawClient one = asker("/v1/completions", R"({"prompt":[1,2],"request_id":"a","max_tokens":5,"logprobs":1})");
+  engine_.wait_for_request("cmpl-a");
+  engine_.send("cmpl-a", tokens({kKernel}, "", {{.chosen = {.id = kKernel, .logprob = -0.5F, .rank = 1}, .top = {}}}));
+  engine_.send("cmpl-a", end(FinishReason::kLength));
+  const std::string answer = one.read_answer();
+  EXPECT_EQ(status_of(answer), 200) << answer;
+  const json choice = json::parse(body_of(answer)).at("choices")[0];
+  EXPECT_EQ(choice.at("text"), "");
+  EXPECT_EQ(choice.at("token_ids"), json::array({kKernel})) << "which is all that an answer can say";
+  EXPECT_EQ(choice.at("logprobs").at("tokens"), json::array({"token_id:" + std::to_string(kKernel)}));
+}
+
+TEST_F(OpenAiServiceTest, WithoutATokenizerTextIsRefusedInOneLine) {
+  engine_.lose_tokenizer();
+  serve();
+  const auto refuse = [&](const std::string& path, const std::string& body) {
+    const std::string answer = post(path, body);
+    EXPECT_EQ(status_of(answer), 400) << path << body << answer;
+    const auto message = json::parse(body_of(answer)).at("error").at("message").get<std::string>();
+    EXPECT_NE(message.find("tokenizer"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  };
+  refuse("/v1/completions", R"({"prompt":"The"})");
+  refuse("/v1/completions", R"({"prompt":[1],"echo":true})");
+  refuse("/v1/completions", R"({"prompt":[1],"bad_words":["a"]})");
+  refuse("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}]})");
+  refuse("/v1/responses", R"({"input":"hi"})");
+  refuse("/tokenize", R"({"prompt":"The"})");
+  refuse("/detokenize", R"({"tokens":[1]})");
+  if (GrammarEngine::is_available()) refuse("/v1/completions", R"({"prompt":[1],"guided_choice":["a"]})");
+}
+
+/// What a log gets to know of calls by the time that they have ended.
+TEST_F(OpenAiServiceTest, FiguresOfCallsAreNotedForTheLog) {
+  access_.keys = ApiKeys({"key-of-anna-1", "key-of-bob-22"});
+  std::vector<RequestFigures> figures;  // of the I/O thread until the server has ended
+  std::vector<std::optional<int>> callers;
+  observe_ = [&](const HttpAnswered& answered) {
+    figures.push_back(answered.note == nullptr ? RequestFigures{} : answered.note->figures());
+    callers.push_back(answered.caller);
+  };
+  serve();
+  const std::string headers = "HTTP/1.1\r\nHost: localhost\r\nx-api-key: key-of-bob-22\r\nContent-Type: application/json\r\n";
+  const std::string body = R"({"prompt":[[1,2],[3]],"n":2,"request_id":"a"})";
+  RawClient one = client();
+  one.send("POST /v1/completions " + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  for (int i = 0; i < 4; ++i) {
+    const std::string id = "cmpl-a-" + std::to_string(i);
+    engine_.wait_for_request(id);
+    engine_.send(id, tokens({kIs, kIs}, "isis"));
+    GenerateEvent last = end(FinishReason::kLength);
+    last.cached_tokens = 1;
+    last.timings = {.queue_ns = 1'000'000 * (i + 1), .first_token_ns = 2'000'000 * (i + 1), .total_ns = 9'000'000};
+    engine_.send(id, last);
+  }
+  EXPECT_EQ(status_of(one.read_answer()), 200);
+  EXPECT_EQ(status_of(post("/v1/completions", "{}")), 401);
+  server_.reset();
+  ASSERT_EQ(figures.size(), 2U);
+  EXPECT_EQ(callers, (std::vector<std::optional<int>>{1, std::nullopt}));
+  EXPECT_EQ(figures[0].id, "cmpl-a");
+  EXPECT_EQ(figures[0].num_choices, 4);
+  EXPECT_EQ(figures[0].prompt_tokens, 3) << "a prompt counts once";
+  EXPECT_EQ(figures[0].cached_tokens, 2);
+  EXPECT_EQ(figures[0].completion_tokens, 8);
+  EXPECT_DOUBLE_EQ(figures[0].queue_s.value(), 0.001);
+  EXPECT_DOUBLE_EQ(figures[0].first_token_s.value(), 0.002);
+  EXPECT_EQ(figures[1].num_choices, 0) << "a call that was refused asks for no tokens";
 }
 
 TEST_F(OpenAiServiceTest, ChoicesAreRequestsOfTheirOwn) {
