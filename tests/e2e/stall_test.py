@@ -140,7 +140,7 @@ class LimitTest(ferry_job.JobTest):
             command = [FERRY, "serve", "--model", "demo", "--threads", "1", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
             server = subprocess.Popen([*command, "--trace-dir", folder], stderr=subprocess.PIPE, text=True)
             self.addCleanup(server.kill)
-            address = server.stderr.readline().split()[-1]
+            address = next(line.split()[-1] for line in server.stderr if "serving http on" in line)
             server.stderr.close()
             for path in ("start_profile", "stop_profile"):
                 body = b"{}" if path == "start_profile" else b'{"wait": true}'
