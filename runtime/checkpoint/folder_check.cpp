@@ -72,18 +72,18 @@ std::vector<FileCheck> check_folder(const fs::path& dir, ThreadPool& pool) {
   const bool is_readable = found.front().damage.empty();
   if (is_readable && (!mark || !mark->has_checksums())) return check_structure(dir);
   if (!is_readable) return found;
-  for (const auto& [name, checksum] : mark->files)
-    found.push_back(check_file(dir, name, [&](FileCheck&) { read_packed_file(dir, *mark, name); }));
+  for (const auto& file : mark->files)
+    found.push_back(check_file(dir, file.first, [&](FileCheck&) { read_packed_file(dir, *mark, file.first); }));
   FolderChecksums weights;
   try {
     weights = read_packed_checksums(dir, *mark);
   } catch (const Error&) {  // the line of checksums.json says so
     return found;
   }
-  for (const auto& [name, checksums] : weights) {
-    found.push_back(check_file(dir, name, [&](FileCheck& result) {
-      SafetensorsFile file(dir / name);
-      file.expect(checksums);
+  for (const auto& entry : weights) {
+    found.push_back(check_file(dir, entry.first, [&](FileCheck& result) {
+      SafetensorsFile file(dir / entry.first);
+      file.expect(entry.second);
       result.tensors = std::ssize(file.tensors());
       check_all_tensors(file, pool);
     }));

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
+#include <grpcpp/impl/service_type.h>
 
 #include <array>
 #include <utility>
