@@ -10,8 +10,10 @@ namespace ferry {
 OpenPorts open_ports(const PortAddresses& addresses, const ServerLimits& limits, const Access& access, HttpObserver observe,
                      const LoadProgress& progress) {
   OpenPorts ports;
-  ports.grpc = std::make_unique<GrpcDoor>(addresses.grpc, limits);
-  ports.grpc->refuse_until_open();
+  if (addresses.grpc != "off") {
+    ports.grpc = std::make_unique<GrpcDoor>(addresses.grpc, limits);
+    ports.grpc->refuse_until_open();
+  }
   if (addresses.http != "off") {
     const auto probe = [&progress] {
       const LoadProgress::State state = progress.state();

@@ -15,11 +15,11 @@ namespace ferry {
 /// connections as they come, until the model is there.
 struct OpenPorts {
   std::unique_ptr<HttpServer> http;  // null: HTTP is off
-  std::unique_ptr<GrpcDoor> grpc;
+  std::unique_ptr<GrpcDoor> grpc;    // null: gRPC is off
 };
 
 struct PortAddresses {
-  std::string http, grpc;  // HOST:PORT; HTTP's may be "off"
+  std::string http, grpc;  // HOST:PORT or "off"
 };
 
 /// HTTP reports `progress`. It and `access` outlive the ports. Throws Error{kFailedPrecondition} for a port that is in use.

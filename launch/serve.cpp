@@ -76,7 +76,8 @@ bool wait_for_signal(const Coordinator& coordinator, CoordinatorLinks* others) {
 /// What health checks say: an engine that goes on serves, until it drains or has failed. Any thread may call any method.
 class ServingState {
  public:
-  explicit ServingState(GrpcServer& server) : server_(server) {}
+  /// `grpc` may be null: HTTP alone is served.
+  explicit ServingState(GrpcServer* grpc) : grpc_(grpc) {}
 
   /// `complaint`: why the engine is overdue, nothing if it goes on.
   void set_overdue(std::optional<std::string> complaint) {
@@ -97,10 +98,10 @@ class ServingState {
  private:
   void tell(std::optional<std::string> complaint) {
     complaint_ = std::move(complaint);
-    server_.set_serving(!complaint_);
+    if (grpc_ != nullptr) grpc_->set_serving(!complaint_);
   }
 
-  GrpcServer& server_;
+  GrpcServer* const grpc_;
   mutable std::mutex mutex_;
   std::optional<std::string> complaint_;
   bool has_ended_ = false;
@@ -280,6 +281,18 @@ struct ServeStart {
   }
 };
 
+/// Null if gRPC is off.
+std::unique_ptr<GrpcServer> open_grpc(ServeStart& prepared, const api::ApiSettings& settings, EngineClient& client,
+                                      ProfileControl& profile) {
+  if (prepared.ports.grpc == nullptr) return nullptr;
+  const GrpcServerOptions options{
+      .limits = prepared.limits,
+      .access = prepared.access,
+      .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults},
+      .log = prepared.log.get()};
+  return std::make_unique<GrpcServer>(std::move(prepared.ports.grpc), options, client, &profile);
+}
+
 /// The first coordinator's front, if there are several, and where it is. Takes the place of `held`.
 std::unique_ptr<Front> open_front(const ServeOptions& given, const Access& access, CoordinatorLinks* others, OpenPorts& held,
                                   const CoordinatorLinks::Ports& own) {
@@ -301,23 +314,22 @@ void tell_of(const Engine& engine, const std::string& who) {
 }
 
 /// Ends requests whose prompts are still being made as well as those that run, all by `deadline`.
-void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator,
-           std::chrono::steady_clock::time_point deadline) {
+void drain(GrpcServer* grpc, api::ApiService& apis, Coordinator& coordinator, std::chrono::steady_clock::time_point deadline) {
   using std::chrono::milliseconds;
-  server.finish_prompts(deadline);
+  if (grpc != nullptr) grpc->finish_prompts(deadline);
   apis.finish_prompts(deadline);
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
   coordinator.drain(std::max(left, milliseconds(0)));
 }
 
 /// After it drained or has failed. The last messages may leave.
-void end_calls(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator, Engine& engine, ProfileControl& profile) {
+void end_calls(GrpcServer* grpc, api::ApiService& apis, Coordinator& coordinator, Engine& engine, ProfileControl& profile) {
   apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
   apis.finish_answers(scaled_timeout(kFailureGrace));
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});
   profile.leave();  // calls that wait for files would keep the servers from stopping
-  server.shutdown(scaled_timeout(kFailureGrace));
+  if (grpc != nullptr) grpc->shutdown(scaled_timeout(kFailureGrace));
 }
 
 }  // namespace
@@ -345,14 +357,8 @@ int run_serve(const Options& given, Cluster& cluster) {
                          options.serve.archive.trace_dir.has_value());
   const api::ApiSettings settings =
       api::make_settings(options.serve.api, options.engine.model.string(), client, prepared.limits);
-  GrpcServer server(
-      std::move(prepared.ports.grpc),
-      {.limits = prepared.limits,
-       .access = prepared.access,
-       .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults},
-       .log = prepared.log.get()},
-      client, &profile);
-  ServingState state(server);
+  const std::unique_ptr<GrpcServer> grpc = open_grpc(prepared, settings, client, profile);
+  ServingState state(grpc.get());
   api::ApiService apis(client, settings);
   const auto report = [&] { return report_of(coordinator, tracing, archive); };
   LiveFeed live([&, begin = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, begin); });
@@ -366,11 +372,11 @@ int run_serve(const Options& given, Cluster& cluster) {
                                  prepared.http_metrics, live));
     announce(who, "http", http->address(), prepared.access);
   }
-  announce(who, "grpc", server.address(), prepared.access);
+  if (grpc) announce(who, "grpc", grpc->address(), prepared.access);
   tell_of(engine, who);
   starting.leave();
   const std::unique_ptr<Front> front = open_front(given.serve, prepared.front_access, others, prepared.front_ports,
-                                                  {.http = http ? http->address() : "", .grpc = server.address()});
+                                                  {.http = http ? http->address() : "", .grpc = grpc ? grpc->address() : ""});
 
   const bool asked_to_leave = wait_for_signal(coordinator, others);
   const auto deadline = std::chrono::steady_clock::now() + to_milliseconds(options.serve.drain_timeout_s);
@@ -378,8 +384,8 @@ int run_serve(const Options& given, Cluster& cluster) {
   if (others != nullptr && others->is_first()) others->tell_to_leave();
   if (front && asked_to_leave) front->stop();  // calls that it has open are answered by this engine, too
   state.end();
-  if (asked_to_leave) drain(server, apis, coordinator, deadline);
-  end_calls(server, apis, coordinator, engine, profile);
+  if (asked_to_leave) drain(grpc.get(), apis, coordinator, deadline);
+  end_calls(grpc.get(), apis, coordinator, engine, profile);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;
   return 0;

@@ -15,9 +15,9 @@ std::string check_listeners(const ServeOptions& options, const EngineOptions& en
   const int coordinators = engine.sharing.coordinators;
   const int behind_front = coordinators == 1 ? 0 : coordinators;
   const std::string host = options.access.tls_cert.empty() ? "" : "127.0.0.1";
-  std::vector<PortSpan> spans{{"--grpc", options.grpc_address, behind_front, host, coordinators}};
-  if (options.http_address != "off")
-    spans.insert(spans.begin(), {"--http", options.http_address, behind_front, host, coordinators});
+  std::vector<PortSpan> spans;
+  if (options.http_address != "off") spans.push_back({"--http", options.http_address, behind_front, host, coordinators});
+  if (options.grpc_address != "off") spans.push_back({"--grpc", options.grpc_address, behind_front, host, coordinators});
   if (std::optional<PortSpan> elastic = ports_of(engine.elastic, coordinators)) spans.push_back(*std::move(elastic));
   return check_ports(spans);
 }
@@ -25,7 +25,8 @@ std::string check_listeners(const ServeOptions& options, const EngineOptions& en
 }  // namespace
 
 void add_serve_options(CLI::App& app, ServeOptions& options) {
-  app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
+  app.add_option("--grpc", options.grpc_address,
+                 "HOST:PORT to serve gRPC on, or off; port 0 chooses one; default 127.0.0.1:50051");
   app.add_option("--http", options.http_address,
                  "HOST:PORT for OpenAI's and Anthropic's APIs, a page that shows the job at /, GET /health and /metrics, POST "
                  "/start_profile and /stop_profile, or off; default 127.0.0.1:8000");
@@ -62,6 +63,8 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
 std::string check_together(const ServeOptions& options, const EngineOptions& engine) {
   if (engine.sharing.coordinators > 1 && options.http_address == "off")
     return "--http off with --coordinators; allowed: HOST:PORT";
+  if (options.http_address == "off" && options.grpc_address == "off")
+    return "--http, --grpc: both are off; allowed: one of them";
   if (std::string complaint = check_together(options.archive, engine); !complaint.empty()) return complaint;
   if (std::string complaint = check_listeners(options, engine); !complaint.empty()) return complaint;
   const bool has_key = !options.access.api_key_file.empty() || options.access.api_key.has_value();

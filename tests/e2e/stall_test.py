@@ -137,10 +137,11 @@ class LimitTest(ferry_job.JobTest):
 
     def test_a_server_outlives_who_reads_its_log(self):
         with tempfile.TemporaryDirectory() as folder:
-            command = [FERRY, "serve", "--model", "demo", "--threads", "1", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+            command = [FERRY, "serve", "--model", "demo", "--threads", "1", "--grpc", "off", "--http", "127.0.0.1:0"]
             server = subprocess.Popen([*command, "--trace-dir", folder], stderr=subprocess.PIPE, text=True)
             self.addCleanup(server.kill)
             address = next(line.split()[-1] for line in server.stderr if "serving http on" in line)
+            self.assertNotIn("grpc", server.stderr.readline(), "gRPC is off")
             server.stderr.close()
             for path in ("start_profile", "stop_profile"):
                 body = b"{}" if path == "start_profile" else b'{"wait": true}'

@@ -24,7 +24,7 @@ Options share_of(Options options, const CoordinatorSeat& seat) {
   if (has_tls) serve.access.tls_cert = serve.access.tls_key = serve.access.tls_client_ca = "";
   const std::string host = has_tls ? "127.0.0.1" : seat.host;
   serve.http_address = behind("--http", serve.http_address, 1 + index, host);
-  serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, host);
+  if (serve.grpc_address != "off") serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, host);
   if (serve.archive.trace_dir) *serve.archive.trace_dir /= "coordinator-" + std::to_string(index);
   std::string& elastic = options.engine.elastic.address;
   if (elastic.starts_with("unix:")) {

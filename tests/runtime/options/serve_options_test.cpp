@@ -43,6 +43,8 @@ TEST(Options, Serve) {
   const ServeOptions serve = accept(line("serve", {"--grpc", "[::1]:0", "--drain-timeout", "0.5"})).serve;
   EXPECT_EQ(serve.grpc_address, "[::1]:0");
   EXPECT_EQ(serve.drain_timeout_s, 0.5);
+  EXPECT_EQ(accept(line("serve", {"--grpc", "off"})).serve.grpc_address, "off");
+  refuse(line("serve", {"--grpc", "off", "--http", "off"}), {"--http, --grpc: both are off", "allowed: one of them"});
   refuse(line("serve", {"--drain-timeout", "-1"}), {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
 }
 

@@ -58,6 +58,8 @@ TEST(CoordinatorShare, WhatIsOffOrChosenBySystemStaysSo) {
   EXPECT_FALSE(share.serve.archive.trace_dir);
   EXPECT_EQ(share.engine.elastic.address, "unix:here-3");
   EXPECT_TRUE(share.engine.expert_load.empty());
+  options.serve.grpc_address = "off";
+  EXPECT_EQ(share_of(options, {.index = 3, .count = 4, .host = "10.0.0.2"}).serve.grpc_address, "off");
 }
 
 /// Why options cannot be shared out.
