@@ -36,13 +36,13 @@ class LeaveSignals {
     sigaddset(&set_, SIGTERM);
     sigaddset(&set_, SIGINT);
   }
-  /// Every further one ends the process at once.
-  bool has_come() {
+  /// Every further one ends the process at once. `has_experts`: a coordinator uses this worker, so others must take over first.
+  bool has_come(bool has_experts) {
     const timespec now{};
     while (sigtimedwait(&set_, nullptr, &now) > 0) {
       if (has_come_) exit_now(EXIT_FAILURE, "ferry: asked to leave a second time: leaves at once");
       has_come_ = true;
-      std::fprintf(stderr, "ferry: leaves when others have its experts\n");
+      if (has_experts) std::fprintf(stderr, "ferry: leaves when others have its experts\n");
     }
     return has_come_;
   }
@@ -72,7 +72,7 @@ class JoiningWorker {
 
   int run() {
     while (true) {
-      signals_.has_come();
+      is_leaving();
       for (const auto& post : posts_) {
         meet(*post);
         if (const std::optional<std::string> line = post->wait->take_line()) std::fprintf(stderr, "ferry: %s\n", line->c_str());
@@ -82,7 +82,7 @@ class JoiningWorker {
           part(*ended);
         continue;
       }
-      if (signals_.has_come() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); }))
+      if (is_leaving() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); }))
         break;
       posts_.front()->joiner->wait(kLookPeriod);
     }
@@ -103,6 +103,8 @@ class JoiningWorker {
     std::unique_ptr<Link> link;
     std::optional<ExpertHolder> holder;
   };
+
+  bool is_leaving() { return signals_.has_come(server_ && server_->has_conversations()); }
 
   /// Begins to work for one who has answered.
   void meet(Post& post) {
@@ -151,7 +153,7 @@ class JoiningWorker {
     server_.emplace(*shelf_, hub_,
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
                                           .clock_skew = options.clock_skew,
-                                          .wants_to_leave = [this] { return signals_.has_come(); },
+                                          .wants_to_leave = [this] { return is_leaving(); },
                                           .faults = options_.faults,
                                           .wait_to_merge = options_.sharing.wait_to_merge});
   }

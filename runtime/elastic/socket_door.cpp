@@ -16,7 +16,8 @@ std::string key_of(const ElasticOptions& options) {
   const std::string key = join_key_for(options.address, {.key_file = options.key_file, .own_folder = options.own_key_folder});
   if (key.empty() && !options.own_key_folder.empty()) {
     throw_invalid("workers would join on " + options.address +
-                  ", which other hosts can reach, without a key; allowed: --join-key FILE, or an address such as 127.0.0.1");
+                  ", which other hosts can reach, without a key; allowed: --join-key FILE (openssl rand -hex 32 >FILE makes "
+                  "one), or an address such as 127.0.0.1");
   }
   return key;
 }
@@ -39,7 +40,7 @@ void named(Open&& open) {
 
 void check_socket_door(const ElasticOptions& options) {
   if (options.address.empty()) return;
-  named([&] { Rendezvous::check(options.address, read_join_key(options.key_file)); });
+  named([&] { Rendezvous::check(options.address, key_of(options)); });
 }
 
 SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub& hub)

@@ -707,6 +707,16 @@ class JoinTest(ElasticTest):
         self.assertNotIn("fingerprint", job.log())
         self.check_texts(job)
 
+    def test_a_worker_that_is_stopped_before_it_joined_has_nothing_to_leave(self):
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            nobody.settimeout(LIMIT_SECONDS)
+            worker = Worker(self, f"127.0.0.1:{nobody.getsockname()[1]}")
+            connection, _ = nobody.accept()
+            with connection:
+                worker.process.terminate()
+                self.assertEqual(worker.wait(), 0, worker.log())
+        self.assertNotIn("leaves", worker.log())
+
     def test_bad_addresses_are_one_line(self):
         for command, word in (
             (["serve", "--model", "demo", "--elastic", "nowhere"], "nowhere"),

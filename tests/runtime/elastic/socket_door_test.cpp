@@ -159,11 +159,10 @@ TEST(SocketDoor, OnThisHostOnlyTheUsersOwnProcessesAreLetInByDefault) {
   }
   StreamHub hub;
   const test::TempFolder folder;
-  test::expect_error(
-      [&] {
-        SocketDoor({.address = "0.0.0.0:0", .key_file = {}, .own_key_folder = folder.path() / "own"}, rules({true}), hub);
-      },
-      ErrorCode::kInvalidArgument, {"--elastic: ", "0.0.0.0:0", "without a key", "--join-key FILE"});
+  const ElasticOptions options{.address = "0.0.0.0:0", .key_file = {}, .own_key_folder = folder.path() / "own"};
+  const std::vector<std::string> parts{"--elastic: ", "0.0.0.0:0", "without a key", "--join-key FILE", "openssl rand -hex 32"};
+  test::expect_error([&] { SocketDoor(options, rules({true}), hub); }, ErrorCode::kInvalidArgument, parts);
+  test::expect_error([&] { check_socket_door(options); }, ErrorCode::kInvalidArgument, parts);
 }
 
 TEST(SocketDoor, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
