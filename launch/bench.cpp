@@ -169,6 +169,8 @@ class Bench {
   Roofs probe_roofs(double step_bytes);
   void begin_depth(int64_t depth);
   BenchRow measure(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up, const Repeated& timed);
+  BenchRow measure_once(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up,
+                        const Repeated& timed);
   void add_row(BenchRow row);
   void note_impossible(const BenchRow& row);
   void run_prefill(int64_t length);
@@ -252,10 +254,10 @@ Roofs Bench::probe_roofs(double step_bytes) {
 }
 
 /// Times what computes in `num_steps` steps that take `work` together. The warm-up comes after the roofs, whose probe leaves
-/// other clocks and caches behind than steps do. A share that is impossible may be the host's doing, slow while the roofs were
-/// taken and fast again: they are measured some times more then.
-BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up,
-                        const Repeated& timed) {
+/// other clocks and caches behind than steps do. If a share is impossible, the host may have been slower while the roofs were
+/// taken, so they are taken some times more.
+BenchRow Bench::measure_once(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up,
+                             const Repeated& timed) {
   constexpr int kMostProbes = 6;
   const double step_bytes = work.bytes / num_steps;
   BenchRow row{.what = what,
@@ -283,6 +285,12 @@ BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& wor
   probe_again();
   for (int probes = 2; probes < kMostProbes && !row.is_possible(); ++probes) probe_again();
   return row;
+}
+
+BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up,
+                        const Repeated& timed) {
+  constexpr int kMostRows = 3;
+  return measure_possible_row(kMostRows, [&] { return measure_once(what, num_steps, work, warm_up, timed); });
 }
 
 void Bench::add_row(BenchRow row) {

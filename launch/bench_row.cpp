@@ -40,6 +40,12 @@ std::string BenchCase::name() const {
   return phase_name(phase) + (" " + std::to_string(size)) + (depth > 0 ? " @ " + std::to_string(depth) : "");
 }
 
+BenchRow measure_possible_row(int most_rows, const std::function<BenchRow()>& measure) {
+  BenchRow row = measure();
+  for (int num_rows = 1; num_rows < most_rows && !row.is_possible(); ++num_rows) row = measure();
+  return row;
+}
+
 void print_bench_head(const WarmUpLimits& limits, const std::string& what) {
   std::printf("warm-up: until two runs in a row are within %.0f %%, or %lld runs or %.0f s\n", 100 * limits.tolerance,
               static_cast<long long>(limits.most_runs), limits.most_seconds);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -39,6 +40,10 @@ struct BenchRow {
   RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
   bool is_possible() const { return share().nearer() <= kMostShare; }
 };
+
+/// Returns the first of up to `most_rows` measurements whose shares are possible, or else the last one. The memory of a shared
+/// host can become faster between a row and its roofs. Then both are measured again, so that they belong together.
+BenchRow measure_possible_row(int most_rows, const std::function<BenchRow()>& measure);
 
 /// `limits` are those of the warm-up. `what` names what has the roofs: "threads", "device".
 void print_bench_head(const WarmUpLimits& limits, const std::string& what);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace ferry {
 namespace {
@@ -31,6 +33,28 @@ TEST(BenchRow, JsonHasEachRepetitionAndTheWarmUp) {
   EXPECT_EQ(object["warm_up"]["runs"], 3);
   EXPECT_EQ(object["warm_up"]["is_steady"], true);
   EXPECT_EQ(object["transport_per_layer"], nullptr);
+}
+
+/// A row of so many tokens/s, each of which reads 1 byte, under a roof of 100 bytes/s.
+BenchRow row_at(double tokens_per_s) {
+  return {.what = {},
+          .tokens_per_s = summarise({tokens_per_s}),
+          .work = {.bytes = 1, .flops = 1, .code_flops = 0},
+          .roofs = {.read_bytes_per_s = 100, .flops_per_s = 1000, .code_flops_per_s = 1000},
+          .warm_up = {},
+          .transport = {}};
+}
+
+TEST(BenchRow, IsMeasuredAgainWhileItsShareIsImpossible) {
+  const auto measure = [](const std::vector<double>& rates, int most_rows) {
+    std::size_t num_rows = 0;
+    const BenchRow row = measure_possible_row(most_rows, [&] { return row_at(rates.at(num_rows++)); });
+    EXPECT_EQ(num_rows, rates.size());
+    return row.tokens_per_s.median;
+  };
+  EXPECT_EQ(measure({90}, 3), 90);
+  EXPECT_EQ(measure({118, 95}, 3), 95);
+  EXPECT_EQ(measure({118, 117, 116}, 3), 116) << "the bound";
 }
 
 }  // namespace
