@@ -14,7 +14,7 @@ import uuid
 
 import ferry_job
 import grpc
-from ferry_job import DEMO, FERRY, LIMIT_SECONDS, ROOT, on_host, pb, text_request, wait_for
+from ferry_job import DEMO, FERRY, LIMIT_SECONDS, ROOT, on_host, pb, text_request, told_lines, wait_for
 
 BAD_INPUT = 2  # the exit code
 GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "2")
@@ -31,7 +31,7 @@ def run(command):
         timeout=LIMIT_SECONDS,
         env={**os.environ, "FERRY_E2E_JOB": job_id},
     )
-    lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    lines = told_lines(done.stderr.decode(errors="replace"))
     wait_for(lambda: not ferry_job.ranks_of(job_id), "the end of all ranks", lambda: ferry_job.ranks_of(job_id))
     return done.returncode, lines
 

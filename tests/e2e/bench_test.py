@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from ferry_job import FERRY, ROOT
+from ferry_job import FERRY, ROOT, told_lines
 
 SECONDS = 600
 MPIRUN = (ROOT / "launch/mpirun.sh", "-np", "3")
@@ -69,11 +69,11 @@ class BenchTest(unittest.TestCase):
         sizes = ("-d", "480", "-p", "16", "-b", "8")
         self.assertIn("allowed: up to", run(*BENCH, *sizes, "--memory", "1MiB", code=2))
         said = run(*BENCH, *sizes, "--memory", "5MiB", code=2)
-        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertEqual(len(told_lines(said)), 1, said)
         self.assertIn("-b is 8; allowed: up to ", said)
         self.assertIn("@ 480", run(*BENCH, *sizes))
         said = run(*BENCH, "-d", "1000000", code=2)
-        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertEqual(len(told_lines(said)), 1, said)
         self.assertIn("bench: sequences of 1000513 tokens (-d, -p, -n); allowed: up to", said)
 
     def test_peers_are_told_row_by_row(self):
@@ -151,7 +151,7 @@ class CompareTest(unittest.TestCase):
             file = self.write(name, result)
             for pair in ((self.before, file), (file, self.before)):
                 said = run("bench", "compare", *pair, code=2)
-                self.assertEqual(len(said.splitlines()), 1, said)
+                self.assertEqual(len(told_lines(said)), 1, said)
                 self.assertIn(part, said)
         said = run("bench", "compare", self.before, self.path / "none.json", code=2)
         self.assertIn("none.json", said)

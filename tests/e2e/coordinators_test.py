@@ -9,7 +9,7 @@ import tempfile
 import uuid
 
 import ferry_job
-from ferry_job import FERRY, LIMIT_SECONDS, ROOT, OpenCall, endless_request, generate_alone, pace, wait_for
+from ferry_job import FERRY, LIMIT_SECONDS, ROOT, OpenCall, endless_request, generate_alone, pace, told_lines, wait_for
 from front_test import QUESTION, call, chat, metric, num_answered, user
 
 SERVE = ("--max-seqs", "8", "--speculate", "0", "--coordinators", "2")
@@ -158,7 +158,7 @@ class CoordinatorsTest(ferry_job.JobTest):
         command = [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks), FERRY, "serve", "--model", "demo", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
         self.assertEqual(done.returncode, 2, done.stderr)
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        lines = told_lines(done.stderr)
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertTrue(lines[0].startswith("ferry: error: "), lines[0])
         self.assertIn(said, lines[0])

@@ -17,7 +17,7 @@ import ferry_job
 import grpc
 import pictures
 from ferry.v1 import cluster_pb2, cluster_pb2_grpc, experts_pb2, experts_pb2_grpc
-from ferry_job import FERRY, LIMIT_SECONDS, OpenCall, endless_request, on_host, pace, pb, wait_for
+from ferry_job import FERRY, LIMIT_SECONDS, OpenCall, endless_request, on_host, pace, pb, told_lines, wait_for
 
 NUM_CALLS = 6
 KNOWN_TOKENS = 1000  # of each text that one process has told
@@ -628,7 +628,7 @@ class JoinTest(ElasticTest):
         other_model = Worker(self, address, *key, model=model)
         for worker, word in ((no_key, "key"), (wrong_key, "key"), (other_model, "fingerprint")):
             self.assertEqual(worker.wait(), 2, worker.log())
-            lines = worker.log().splitlines()
+            lines = told_lines(worker.log())
             self.assertEqual(len(lines), 1, worker.log())
             self.assertIn(word, lines[0])
         Worker(self, address, *key)
@@ -728,7 +728,7 @@ class JoinTest(ElasticTest):
         ):
             done = subprocess.run([FERRY, *command], capture_output=True, text=True, timeout=LIMIT_SECONDS)
             self.assertIn(done.returncode, (1, 2), done.stderr)
-            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertEqual(len(told_lines(done.stderr)), 1, done.stderr)
             self.assertIn(word, done.stderr)
 
 

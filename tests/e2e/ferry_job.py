@@ -118,6 +118,12 @@ def wait_for(condition, what, state=None):
         time.sleep(0.02)
 
 
+def told_lines(text):
+    """The lines that processes wrote, without those about the progress of a load or a wait, which come on a slow machine only."""
+    progress = re.compile(r"ferry: ((rank|coordinator) \d+: )?(loading: |waits for a coordinator )")
+    return [line for line in text.splitlines() if line.strip() and not progress.match(line)]
+
+
 def generate_alone(*arguments):
     """The answer of `ferry generate --json` in one process, the baseline of everything."""
     command = [FERRY, "generate", "--model", "demo", "--memory", "256MiB", "--json", *map(str, arguments)]
