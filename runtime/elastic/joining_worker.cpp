@@ -176,7 +176,7 @@ class JoiningWorker {
     post.link.reset();
     const bool is_lost =
         ended.error && (ended.error->code() == ErrorCode::kUnavailable || ended.error->code() == ErrorCode::kDeadlineExceeded);
-    if (linger_.count() > 0 && (is_lost || !ended.error) && !signals_.has_come()) {
+    if (linger_.count() > 0 && (is_lost || !ended.error) && !is_leaving()) {
       std::fprintf(stderr, "ferry: %s; waits for a coordinator at %s\n",
                    ended.error ? one_line(ended.error->what()).c_str() : "was sent home", post.joiner->address().c_str());
       post.call(linger_);
