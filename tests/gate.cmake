@@ -6,7 +6,7 @@ add_custom_target(gate)
 
 # The release compiler makes other code of inner loops and of numbers than the sanitized build does. What draws many cases draws all
 # of them there and few with a sanitizer (tests/support/draws.h).
-set(FERRY_RELEASE_TESTS kernels_test model_test moe_test runtime_test schedule_test text_test vision_tower_test)
+set(FERRY_RELEASE_TESTS kernels_test model_test moe_test runtime_test schedule_test vision_tower_test)
 # They count allocations, need a Vulkan device, or compute for minutes with a sanitizer.
 set(FERRY_RELEASE_ONLY_TESTS allocation_test constrained_model_test message_size_test prefix_cache_test verify_test vulkan_matmul_test
   vulkan_test)
