@@ -12,7 +12,8 @@
 #   asan     unit tests and attacks on servers, with AddressSanitizer and UndefinedBehaviorSanitizer; no Vulkan
 #   tsan     what has threads, with ThreadSanitizer; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share
-# Clang builds both sanitized parts, in half the time of g++. tests/gate.cmake says which unit test runs in which part.
+# Clang builds both sanitized parts, in half the time of g++. A part is built while the tests of the part before it run, so the times
+# of builds and tests overlap. tests/gate.cmake says which unit test runs in which part.
 # Ends with where the time went and one line per part. The exit code is non-zero if a build or a test failed.
 set -uo pipefail
 mode=gate
@@ -70,17 +71,39 @@ cases() {
     END { printf "%d cases passed, %d skipped, %d failed", n["PASSED"], n["SKIPPED"], n["FAILED"] }' "build/$1/Testing/Temporary/LastTest.log"
 }
 
-# build NAME TARGET: builds a preset.
-build() {
-  local preset="$1" target="$2" start=$SECONDS
-  if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j 2 --target "$target"; } >"$logs/$preset-build.log" 2>&1; then
+# start_build NAME TARGET: builds a preset in the background. It takes the time that tests leave, so tests may run beside it.
+builder=
+start_build() {
+  local preset="$1" target="$2"
+  set -m  # a process group of its own, which ends with this script
+  {
+    start=$SECONDS
+    nice -n 19 cmake --preset "$preset" && nice -n 19 cmake --build --preset "$preset" -j 2 --target "$target" || exit 1
+    echo "$((SECONDS - start))" >"$logs/$preset-build.seconds"
+  } >"$logs/$preset-build.log" 2>&1 &
+  builder=$!
+  set +m
+}
+trap '[ -z "$builder" ] || kill -- -"$builder" 2>/dev/null' EXIT
+
+# finish_build NAME: waits for the build that start_build began last.
+finish_build() {
+  local preset="$1"
+  if ! wait "$builder"; then
     grep -A 20 -E '^FAILED|error:' "$logs/$preset-build.log" | head -n 60
     tail -n 20 "$logs/$preset-build.log"
     summary+=("$preset: BUILD FAILED, see $logs/$preset-build.log")
     failed=1
+    builder=
     return 1
   fi
-  built=$((SECONDS - start))
+  builder=
+  built="$(cat "$logs/$preset-build.seconds")"
+}
+
+build() {
+  start_build "$@"
+  finish_build "$1"
 }
 
 # run_tests NAME [CTEST OPTION...]: runs tests of a preset that is built.
@@ -101,11 +124,17 @@ every_file_is_formatted() {
   git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs -P 2 -n 40 clang-format --dry-run --Werror
 }
 
+# Builds a preset while the tests of the one before it run.
 gate() {
+  local presets=(release asan tsan) i preset
   part format every_file_is_formatted
-  local preset
-  for preset in release asan tsan; do
-    build "$preset" gate && run_tests "$preset" -L '^gate$'
+  start_build "${presets[0]}" gate
+  for i in "${!presets[@]}"; do
+    preset="${presets[i]}"
+    local is_built=1
+    finish_build "$preset" || is_built=0
+    [ $((i + 1)) = ${#presets[@]} ] || start_build "${presets[i + 1]}" gate
+    [ $is_built = 0 ] || run_tests "$preset" -L '^gate$'
   done
   part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
 }
