@@ -10,6 +10,7 @@
 #include "kernels/cpu/argmax_screen.h"
 #include "kernels/cpu/matmul_block.h"
 #include "kernels/cpu/pack_panels.h"
+#include "kernels/cpu/stream_distance.h"
 #include "kernels/cpu/weight_arena.h"
 #include "kernels/cpu_features.h"
 #include "profiler/span.h"
@@ -154,6 +155,7 @@ MatmulBlock make_block(const GroupedMatmulArgs& args, int64_t row, int64_t num_r
           .panels = weights.panel(panel),
           .num_panels = num_panels,
           .type = weights.type(),
+          .stream_distance = stream_distance(weights.type()),
           .k = weights.k(),
           .out = args.out.row_address(row) + first_col * dtype_bytes(args.out.dtype),
           .out_stride = args.out.row_stride,

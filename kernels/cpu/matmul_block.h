@@ -28,6 +28,7 @@ struct MatmulBlock {
   const std::byte* panels = nullptr;
   int64_t num_panels = 0;
   WeightType type;
+  int64_t stream_distance = 0;  // of type (stream_distance.h)
   int64_t k = 0;
   std::byte* out = nullptr;  // [num_rows, num_cols] of out_dtype: the first panel's first column
   int64_t out_stride = 0;    // elements

@@ -23,13 +23,14 @@ enum class Fetch { kAhead, kNext, kHalfOfNext, kNothing };
 /// Asks for as many lines as a pass multiplies or, for half a panel, for half as many.
 template <Fetch kFetch>
 struct LineFetch {
-  const std::byte* wanted = nullptr;  // the first line of the next panel that is asked for
+  const std::byte* wanted = nullptr;  // kNext, kHalfOfNext: the first line of the next panel that is asked for
+  int64_t distance = 0;               // kAhead: bytes from a line to the one that is asked for
 
   /// To be called for every two neighbouring lines, with the first one.
   [[gnu::always_inline]] void next(const std::byte* line) {
     if constexpr (kFetch == Fetch::kAhead) {
-      prefetch_stream(line);
-      prefetch_stream(line + kLineBytes);
+      __builtin_prefetch(line + distance, 0, 2);
+      __builtin_prefetch(line + distance + kLineBytes, 0, 2);
     } else if constexpr (kFetch == Fetch::kNext) {
       __builtin_prefetch(wanted, 0, 2);
       __builtin_prefetch(wanted + kLineBytes, 0, 2);
@@ -57,7 +58,7 @@ inline constexpr int64_t kTurnTiles = 6;  // take turns at most
 template <class Fn>
 [[gnu::always_inline]] inline void with_fetch(const MatmulBlock& block, const PanelPass& pass, int64_t panel_stride, Fn fn) {
   const std::byte* next = pass.lines + panel_stride;
-  if (pass.panel == 0 && pass.slot == 0) return fn(LineFetch<Fetch::kAhead>{});
+  if (pass.panel == 0 && pass.slot == 0) return fn(LineFetch<Fetch::kAhead>{.distance = block.stream_distance});
   if (pass.panel + 1 == block.num_panels || pass.slot > 1) return fn(LineFetch<Fetch::kNothing>{});
   if (pass.panel == 0) return fn(LineFetch<Fetch::kNext>{next});
   fn(LineFetch<Fetch::kHalfOfNext>{next + pass.slot * (panel_stride / kLineBytes / 2 * kLineBytes)});
@@ -83,7 +84,8 @@ template <int64_t kTileRows, class Begin, class Pass>
   for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
     begin(row, rows, 0);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      pass(PanelPass{row, rows, 0, p, block.panels + p * stride, row + rows}, LineFetch<Fetch::kAhead>{});
+      pass(PanelPass{row, rows, 0, p, block.panels + p * stride, row + rows},
+           LineFetch<Fetch::kAhead>{.distance = block.stream_distance});
     }
   });
 }

@@ -46,8 +46,8 @@ template <template <int> class Tile, int kMaxRows, class... Args>
   Tile<kMaxRows>::run(args...);
 }
 
-// Weights stream from memory; asking for them this far ahead keeps the memory busy across the ends of pages, where the
-// hardware's own prefetcher stops.
+// Weights stream from memory. Asking for them this far ahead keeps the memory busy across the ends of pages, where the
+// hardware's own prefetcher stops. Panels that passes read ahead of have a distance for each processor (stream_distance.h).
 inline constexpr int64_t kPrefetchBytes = 4096;
 
 [[gnu::always_inline]] inline void prefetch_stream(const std::byte* line) { __builtin_prefetch(line + kPrefetchBytes, 0, 2); }

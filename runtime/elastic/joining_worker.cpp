@@ -82,8 +82,7 @@ class JoiningWorker {
           part(*ended);
         continue;
       }
-      if (is_leaving() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); }))
-        break;
+      if (is_leaving() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); })) break;
       posts_.front()->joiner->wait(kLookPeriod);
     }
     if (failure_) throw Error(*failure_);

@@ -19,8 +19,8 @@ enum class RequestLogForm { kOff, kText, kJson };
 
 struct ServeOptions {
   std::string grpc_address = "127.0.0.1:50051";  // "off": no gRPC
-  std::string http_address = "127.0.0.1:8000";  // "off": no HTTP
-  StepArchiveOptions archive;                   // captures stay below its folder; if given, also a lost rank's last steps
+  std::string http_address = "127.0.0.1:8000";   // "off": no HTTP
+  StepArchiveOptions archive;                    // captures stay below its folder; if given, also a lost rank's last steps
   double drain_timeout_s = 30;
   AccessOptions access;
   PrefixCacheScope prefix_cache_scope = PrefixCacheScope::kShared;  // kKey: there is a key
