@@ -6,7 +6,7 @@
 
 namespace ferry {
 
-/// Whose processor this is, as far as the distance below depends on it.
+/// Identifies a processor as far as stream_distance() depends on it.
 struct ProcessorKind {
   bool is_amd = false;
   int family = 0;  // as cpuid has it, with the extended family: 25 is Zen 3 and Zen 4

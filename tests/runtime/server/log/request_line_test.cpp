@@ -53,7 +53,7 @@ TEST(RequestLine, WhatIsNotKnownIsNullAndLeftOutOfText) {
   EXPECT_EQ(text_line(refused), "time=1970-01-01T00:00:00.000Z port=grpc route=/a/B status=16 total_s=0.0\n");
 }
 
-/// What a client chooses cannot end the line, be taken for another field or act on a terminal.
+/// Text that a client chose cannot end the line, be taken for another field or act on a terminal.
 TEST(RequestLine, TextOfAClientIsEscaped) {
   EndedRequest request = chat();
   for (const std::string& id :

@@ -179,7 +179,7 @@ TEST_F(OpenAiServiceTest, WithoutATokenizerTextIsRefusedInOneLine) {
   if (GrammarEngine::is_available()) refuse("/v1/completions", R"({"prompt":[1],"guided_choice":["a"]})");
 }
 
-/// What a log gets to know of calls by the time that they have ended.
+/// Collects the figures that a log has of calls once they have ended.
 TEST_F(OpenAiServiceTest, FiguresOfCallsAreNotedForTheLog) {
   access_.keys = ApiKeys({"key-of-anna-1", "key-of-bob-22"});
   std::vector<RequestFigures> figures;  // of the I/O thread until the server has ended
