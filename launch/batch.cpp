@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launch/commands.h"
+#include "launch/load_signals.h"
 #include "launch/step_archive.h"
 #include "launch/text_check.h"
 #include "runtime/base/error.h"
@@ -142,8 +144,10 @@ int run_batch(const Options& options, Cluster& cluster) {
   check_socket_door(options.engine.elastic);
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   const EngineStart start{.check = [&](const Engine& e) { check_text(e, chat_template, ""); }};
+  std::optional<LoadSignals> load_signals(std::in_place);
   Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   engine.rehearse();
+  load_signals.reset();
   Coordinator coordinator(engine);
   keep_steps(coordinator, options.batch.archive, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });

@@ -13,6 +13,7 @@
 #include "launch/announce.h"
 #include "launch/commands.h"
 #include "launch/job_front.h"
+#include "launch/load_signals.h"
 #include "launch/open_ports.h"
 #include "launch/step_archive.h"
 #include "launch/text_check.h"
@@ -341,8 +342,10 @@ int run_serve(const Options& given, Cluster& cluster) {
   const std::string& who = prepared.who;
   ArchiveKeeper* const archive = prepared.archive.get();
   const EngineStart start{.progress = prepared.progress.get(), .check = [&](const Engine& e) { prepared.tell_of_load(e); }};
+  std::optional<LoadSignals> load_signals(std::in_place);
   Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   engine.rehearse();
+  load_signals.reset();
   if (options.serve.archive.trace_dir) note_roofs(engine);
   Tracing tracing(prepared.spans_url, options.serve, engine.model_info());
   Coordinator coordinator(engine);

@@ -49,6 +49,7 @@ part() {
   shift
   if ! "$@" >"$logs/$name.log" 2>&1; then
     tail -n 200 "$logs/$name.log"
+    echo "test: $name FAILED; the other parts go on" >&2
     verdict="FAILED, see $logs/$name.log"
     failed=1
   fi

@@ -16,8 +16,8 @@ std::string key_of(const ElasticOptions& options) {
   const std::string key = join_key_for(options.address, {.key_file = options.key_file, .own_folder = options.own_key_folder});
   if (key.empty() && !options.own_key_folder.empty()) {
     throw_invalid("workers would join on " + options.address +
-                  ", which other hosts can reach, without a key; allowed: --join-key FILE (openssl rand -hex 32 >FILE makes "
-                  "one), or an address such as 127.0.0.1");
+                  ", which other hosts can reach, without a key; allowed: --join-key FILE (make it with: umask 077; openssl "
+                  "rand -hex 32 >FILE), or this host alone: 127.0.0.1:PORT");
   }
   return key;
 }

@@ -12,7 +12,8 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::seconds kReaderPatience{60};  // for a caller to take what is left of an answer that has ended
+constexpr std::chrono::milliseconds kDeadlineSlack{20};  // between gRPC's clock and ours
+constexpr std::chrono::seconds kReaderPatience{60};      // for a caller to take what is left of an answer that has ended
 
 /// A call's deadline on `clock`; none if it is further away than any request can last.
 std::optional<Clock::Time> deadline_of(const grpc::CallbackServerContext& context, const Clock& clock) {
@@ -218,7 +219,10 @@ std::vector<Request> GenerateCall::make_requests() const {
 void GenerateCall::cancel() {
   is_cancelled_ = true;
   abort_requests();
-  end(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
+  // gRPC cancels a call whose deadline passes, and its clock may be a little ahead of this one.
+  const bool is_overdue = deadline_ && shared_.clock.now() + kDeadlineSlack >= *deadline_;
+  end(is_overdue ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the call's deadline passed")
+                 : grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
 }
 
 void GenerateCall::go_on(bool is_written) {

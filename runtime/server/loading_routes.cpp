@@ -36,9 +36,15 @@ HttpResponse health(const LoadingState& state) {
   return with_retry({.status = 503, .body = body.dump() + "\n"}, state);
 }
 
+/// A rank that has all of its weights waits for the others, whose progress it does not know.
+std::string progress_of(const LoadingState& state) {
+  const int percent = percent_of(state);
+  return percent == 100 ? "other ranks still read" : std::to_string(percent) + " %";
+}
+
 HttpResponse refusal(const LoadingState& state, HttpRewording reword) {
-  HttpResponse response = http_error(503, "the model is being loaded (" + std::to_string(percent_of(state)) +
-                                              " %); try again in " + std::to_string(wait_of(state)) + " s");
+  HttpResponse response = http_error(
+      503, "the model is being loaded (" + progress_of(state) + "); try again in " + std::to_string(wait_of(state)) + " s");
   if (reword != nullptr) reword(response);
   return with_retry(std::move(response), state);
 }
@@ -54,6 +60,7 @@ void add_loading_routes(HttpRouter& router, LoadingProbe probe, const std::vecto
   const auto tell_health = [](const LoadingState& state, HttpRewording) { return health(state); };
   for (const char* path : {"/health", "/ping"}) add(path, HttpGuard::kOpen, nullptr, tell_health);
   add("/metrics", HttpGuard::kNoKey, nullptr, refusal);
+  for (const char* path : {"/version", "/load", "/status.json"}) add(path, HttpGuard::kGuarded, nullptr, refusal);
   add("/", HttpGuard::kOpen, nullptr, refusal);
   add("/**", HttpGuard::kGuarded, nullptr, refusal);
   for (const RewordedPath& each : reworded) {

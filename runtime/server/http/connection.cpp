@@ -153,7 +153,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void on_header(error_code error, std::size_t) {
     begin_ = SteadyClock::now();
-    if (error == http::error::body_limit) route_ = shared_.gate.route_of(read_target(*parser_));
+    if (error == http::error::body_limit) asked_ = route_ = shared_.gate.route_of(read_target(*parser_));
     if (error) return refuse_unread(answer_to(error, shared_.limits));
     is_head_ = parser_->get().method() == http::verb::head;
     keep_alive_ = parser_->get().keep_alive();
@@ -162,6 +162,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     HttpGate::Verdict verdict = shared_.gate.judge(request_);
     gate_headers_ = std::move(verdict.headers);
     route_ = verdict.route;
+    asked_ = verdict.asked;
     caller_ = verdict.caller;
     if (verdict.answer) {
       if (parser_->is_done()) return write(std::move(*verdict.answer));
@@ -396,7 +397,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if ((status_ != 0 || note_ != nullptr) && shared_.observe) {
       const std::chrono::duration<double> time = SteadyClock::now() - begin_;
       const beast::string_view method = http::to_string(parser_ ? parser_->get().method() : http::verb::unknown);
-      shared_.observe({.route = route_ == nullptr ? "none" : std::string_view(route_->path),
+      shared_.observe({.route = asked_ == nullptr ? "none" : std::string_view(asked_->path),
                        .method = {method.data(), method.size()},
                        .status = status_,
                        .seconds = time.count(),
@@ -409,7 +410,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     is_head_ = false;
     is_last_ = false;
     is_events_ = false;
-    route_ = nullptr;
+    route_ = asked_ = nullptr;
     gate_headers_.clear();
     keep_alive_s_ = 0;
     silence_.cancel();
@@ -470,7 +471,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   // Of one request:
   SteadyClock::time_point begin_;
   HttpRequest request_;
-  const HttpRoute* route_ = nullptr;
+  const HttpRoute* route_ = nullptr;   // whose handler answers
+  const HttpRoute* asked_ = nullptr;   // that the request names, also if it is refused
   std::optional<int> caller_;          // the key that came
   std::shared_ptr<RequestNote> note_;  // once a handler has the request, if somebody observes
   HttpHeaders gate_headers_;

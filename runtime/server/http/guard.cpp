@@ -125,8 +125,11 @@ std::optional<HttpResponse> HttpGate::answer_at_gate(const HttpRequest& request,
 
 HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
   const HttpRoute* const route = route_of(request);
-  Verdict verdict{
-      .route = nullptr, .caller = access_.keys.find(key_of(request)), .answer = {}, .headers = cross_origin_headers(request)};
+  Verdict verdict{.route = nullptr,
+                  .asked = route,
+                  .caller = access_.keys.find(key_of(request)),
+                  .answer = {},
+                  .headers = cross_origin_headers(request)};
   verdict.answer = answer_at_gate(request, route, verdict.caller.has_value());
   const bool is_refused = verdict.answer && verdict.answer->status >= 400;
   if (is_refused && route != nullptr && route->reword != nullptr) route->reword(*verdict.answer);

@@ -28,6 +28,7 @@ class HttpGate {
 
   struct Verdict {
     const HttpRoute* route = nullptr;    // null: the gate answers
+    const HttpRoute* asked = nullptr;    // the route that the request names, also if it is refused; null: there is none
     std::optional<int> caller;           // the key that came
     std::optional<HttpResponse> answer;  // 400, 401, 403, 404, 405 or 415; 200 to a page that asked whether it may ask
     HttpHeaders headers;                 // of every answer to this request: what lets a page of an allowed origin read it

@@ -1,13 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
-#include <mutex>
-#include <optional>
-#include <string>
+#include <memory>
 #include <thread>
 
 #include "runtime/server/log/request_line.h"
@@ -15,17 +12,18 @@
 namespace ferry {
 
 /// Writes a line for each request that has ended, on a thread of its own, so add() never waits for the reader. If the reader is
-/// slow or has gone, lines are dropped and counted, and a line says how many are missing. Any thread may call any method.
-/// SIGPIPE must be ignored.
+/// slow or has gone, lines are dropped, and a line at their place says how many. Any thread may call any method. SIGPIPE must
+/// be ignored.
 class RequestLog {
  public:
   enum class Form { kText, kJson };
   static constexpr std::size_t kMaxQueued = 4096;               // lines
   static constexpr std::chrono::milliseconds kLeaveTime{1000};  // in which what is queued at the end may still be written
 
-  /// Writes to `fd`, which outlives this and has no other writer.
+  /// Writes to `fd`, which stays open until the process ends.
   RequestLog(Form form, int fd);
-  /// Writes what is queued while the reader takes it and kLeaveTime is not over.
+  /// Writes what is queued while the reader takes it and kLeaveTime is not over. Says on stderr how many lines are lost. A
+  /// thread that still waits in a write after twice that time is left behind: a terminal that is not read can hold it for ever.
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
@@ -48,25 +46,11 @@ class RequestLog {
   Count count() const;
 
  private:
-  void drop();
-  void run();
-  std::string line_of(const EndedRequest& request) const;
-  std::string gap_of(int64_t num_lines) const;
-  bool write_line(const std::string& line);
-  bool wait_until_writable();
-  bool is_late() const;
-  bool has_no_time_left() const;
-  bool give_up(int error);
+  class Writer;
 
-  const Form form_;
-  const int fd_;
-  mutable std::mutex mutex_;  // guards all below but has_complained_
-  std::condition_variable news_;
-  std::deque<EndedRequest> queue_;
-  Count count_;
-  int64_t num_unsaid_ = 0;                                        // dropped lines that no line reports yet
-  std::optional<std::chrono::steady_clock::time_point> leaving_;  // since when it is time to leave
-  bool has_complained_ = false;                                   // of the thread: that lines cannot be written
+  void drop();
+
+  const std::shared_ptr<Writer> writer_;  // the thread keeps it, too
   std::thread thread_;
 };
 

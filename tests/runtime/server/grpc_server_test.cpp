@@ -147,11 +147,11 @@ TEST_F(GrpcServerTest, CallsForTokensAreLogged) {
       {.address = "127.0.0.1:0", .limits = {}, .access = {.keys = ApiKeys({"key-of-anna-1"}), .tls = {}}, .log = &log},
       engine_);
   stub_ = v1::Inference::NewStub(grpc::CreateChannel(logged.address(), grpc::InsecureChannelCredentials()));
-  const auto generate_as = [&](const char* key) {
+  const auto generate_as = [&](const char* key, const char* id, std::chrono::nanoseconds limit) {
     grpc::ClientContext context;
     context.AddMetadata("x-api-key", key);
-    context.set_deadline(std::chrono::system_clock::now() + kTestLimit);
-    const auto stream = stub_->Generate(&context, text_request("hi", kId));
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    const auto stream = stub_->Generate(&context, text_request("hi", id));
     for (v1::GenerateResponse response; stream->Read(&response);) {
     }
     return stream->Finish();
@@ -161,9 +161,9 @@ TEST_F(GrpcServerTest, CallsForTokensAreLogged) {
     engine_.send(kId, some_tokens({7, 8}, "ab"));
     engine_.send(kId, last_event(FinishReason::kLength));
   });
-  EXPECT_TRUE(generate_as("key-of-anna-1").ok());
+  EXPECT_TRUE(generate_as("key-of-anna-1", kId, kTestLimit).ok());
   engine.join();
-  EXPECT_EQ(generate_as("another-key").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(generate_as("another-key", kId, kTestLimit).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   grpc::ClientContext context;
   v1::GetLoadResponse response;
   EXPECT_FALSE(stub_->GetLoad(&context, {}, &response).ok());
@@ -186,8 +186,11 @@ TEST_F(GrpcServerTest, CallsForTokensAreLogged) {
   EXPECT_EQ(second.at("status"), static_cast<int>(grpc::StatusCode::UNAUTHENTICATED));
   EXPECT_TRUE(second.at("key").is_null());
   EXPECT_TRUE(second.at("completion_tokens").is_null());
+  grpc::Status late;
+  for (seconds limit(1); !engine_.has_seen("late"); limit *= 2) late = generate_as("key-of-anna-1", "late", limit);
+  EXPECT_EQ(late.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(read_line().at("status"), static_cast<int>(grpc::StatusCode::DEADLINE_EXCEEDED));
   logged.shutdown(milliseconds(0));
-  EXPECT_EQ(log.count().written, 2);
 }
 
 TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {

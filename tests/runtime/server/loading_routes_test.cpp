@@ -78,6 +78,18 @@ TEST_F(LoadingRoutesTest, OtherRoutesAnswerInTheApisErrorForm) {
     EXPECT_EQ(body_of(with_key(request)).find("reworded {\"error\""), 0U) << request;
 }
 
+TEST(LoadingRoutes, NameWhatMonitorsAskFor) {
+  HttpRouter router;
+  add_loading_routes(router, [] { return LoadingState{}; }, {});
+  for (const char* path : {"/health", "/ping", "/metrics", "/version", "/load", "/status.json", "/"})
+    EXPECT_EQ(router.find("GET", path)->path, path);
+}
+
+TEST_F(LoadingRoutesTest, OneWhoseOwnWeightsAreThereWaitsForOthers) {
+  set_state({.done_bytes = 100, .total_bytes = 100, .elapsed_s = 15});
+  EXPECT_NE(with_key("GET /v1/models").find("the model is being loaded (other ranks still read)"), std::string::npos);
+}
+
 TEST_F(LoadingRoutesTest, KeysAreAskedForAsLater) {
   EXPECT_EQ(status_of(client().ask("GET /v1/models")), 401);
   EXPECT_EQ(status_of(client().ask("GET /metrics")), 503);

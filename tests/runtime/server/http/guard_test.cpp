@@ -29,6 +29,7 @@ class HttpGateTest : public ::testing::Test {
     headers_ = verdict.headers;
     if (verdict.answer) headers_.insert(headers_.end(), verdict.answer->headers.begin(), verdict.answer->headers.end());
     EXPECT_NE(verdict.route == nullptr, !verdict.answer);
+    EXPECT_EQ(verdict.asked, router_.find(method, path)) << "also of a request that is refused";
     return verdict.answer ? verdict.answer->status : 200;
   }
 
