@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Asks a running Ferry server one question, perhaps about a picture, and prints the answer as it comes.
 
-Usage: client.py QUESTION [HOST:PORT] [PICTURE…]      (default 127.0.0.1:50051; no TLS, no API key)
+Usage: client.py QUESTION [HOST:PORT] [PICTURE…]      (default 127.0.0.1:50051; no TLS)
+
+The environment's FERRY_API_KEY is the key for a server that asks for one.
 
 Needs grpcio and grpcio-tools, which launch/setup.sh installs in .venv. The stubs are made from proto/ on the fly.
 """
 
 import importlib
+import os
 import pathlib
 import re
 import sys
@@ -48,11 +51,13 @@ def main():
     pictures = [pb.Part(picture=pb.Picture(data=read_file(name))) for name in arguments]
     message = pb.ChatMessage(role="user", parts=[*pictures, pb.Part(text=sys.argv[1])])
     request = pb.GenerateRequest(chat=pb.Chat(messages=[message]))
+    key = os.environ.get("FERRY_API_KEY")
+    metadata = [("x-api-key", key)] if key else []
     try:
         # A server that takes none receives no message as large as a picture, and gRPC alone would not say why.
-        if pictures and not stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=300).takes_media:
+        if pictures and not stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=300, metadata=metadata).takes_media:
             sys.exit("client.py: this server takes no pictures: its model has no vision tower, or --picture-tokens is 0")
-        for response in stub.Generate(request, timeout=300):
+        for response in stub.Generate(request, timeout=300, metadata=metadata):
             print(response.text, end="", flush=True)
         print()
     except grpc.RpcError as error:
