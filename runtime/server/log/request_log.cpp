@@ -207,7 +207,7 @@ RequestLog::~RequestLog() {
     thread_.detach();
   }
   if (const int64_t num_lost = writer_->count().dropped; num_lost > 0)
-    std::fprintf(stderr, "ferry: %lld lines of the request log were dropped\n", static_cast<long long>(num_lost));
+    std::fprintf(stderr, "ferry: lines of the request log that were dropped: %lld\n", static_cast<long long>(num_lost));
 }
 
 void RequestLog::add(EndedRequest request) { writer_->add(std::move(request)); }
