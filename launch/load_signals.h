@@ -8,8 +8,9 @@
 
 namespace ferry {
 
-/// While it lives, SIGTERM and SIGINT call `leave` with their number, on a thread of its own. A command makes one while it reads
-/// weights, which can take minutes, and destroys it before it waits for the signals itself. Both must be blocked in all threads.
+/// While it lives, SIGTERM and SIGINT call `leave` with their number, on a thread of its own. A command makes one while it
+/// reads weights, which can take minutes, and destroys it before it waits for the signals itself. Both signals must be blocked
+/// in all threads.
 class LoadSignals {
  public:
   using Leave = std::function<void(int signal)>;
