@@ -106,7 +106,7 @@ TEST_F(RequestLogTest, EndsWhileNobodyReads) {
   EXPECT_LT(time, 100 * RequestLog::kLeaveTime) << "4096 lines were waited for one by one";
 }
 
-/// A terminal says that it is writable and then holds whoever writes a whole line.
+/// A terminal reports that it is writable, and then a write of a whole line blocks.
 TEST_F(RequestLogTest, EndsWhileATerminalIsNotRead) {
   const FileDescriptor terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (terminal.get() < 0) GTEST_SKIP() << "no terminals here";
