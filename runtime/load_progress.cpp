@@ -22,18 +22,28 @@ void LoadProgress::expect(int64_t bytes) {
   next_line_ = start_ + (form_ == Form::kInPlace ? Clock::Duration(kQuietLoad) : Clock::Duration(kLinePeriod));
 }
 
+// Text is printed without the lock: a reader that has stopped must not hold up those who ask for the state.
 void LoadProgress::add(int64_t bytes) {
-  const std::scoped_lock lock(mutex_);
-  done_bytes_ += bytes;
-  const Clock::Time now = clock_.now();
-  if (!has_begun_ || now < next_line_) return;
-  next_line_ = now + (form_ == Form::kInPlace ? Clock::Duration(kBarPeriod) : Clock::Duration(kLinePeriod));
-  print_state(/*is_last=*/false);
+  std::string text;
+  {
+    const std::scoped_lock lock(mutex_);
+    done_bytes_ += bytes;
+    const Clock::Time now = clock_.now();
+    if (!has_begun_ || now < next_line_) return;
+    next_line_ = now + (form_ == Form::kInPlace ? Clock::Duration(kBarPeriod) : Clock::Duration(kLinePeriod));
+    text = take_text(/*is_last=*/false);
+  }
+  print_(text);
 }
 
 void LoadProgress::finish() {
-  const std::scoped_lock lock(mutex_);
-  if (has_begun_ && (has_printed_ || clock_.now() - start_ >= kQuietLoad)) print_state(/*is_last=*/true);
+  std::string text;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!has_begun_ || (!has_printed_ && clock_.now() - start_ < kQuietLoad)) return;
+    text = take_text(/*is_last=*/true);
+  }
+  print_(text);
 }
 
 LoadProgress::State LoadProgress::state() const {
@@ -48,7 +58,7 @@ LoadProgress::State LoadProgress::current() const {
 }
 
 /// Needs mutex_.
-void LoadProgress::print_state(bool is_last) {
+std::string LoadProgress::take_text(bool is_last) {
   has_printed_ = true;
   const State state = current();
   std::string line = "ferry: " + who_ + "loading: " + describe(state);
@@ -58,7 +68,7 @@ void LoadProgress::print_state(bool is_last) {
     line += seconds;
   }
   if (form_ == Form::kInPlace) line = "\r" + line + "\033[K";
-  print_(form_ == Form::kInPlace && !is_last ? line : line + "\n");
+  return form_ == Form::kInPlace && !is_last ? line : line + "\n";
 }
 
 std::string describe(const LoadProgress::State& state) {

@@ -25,7 +25,7 @@ class LoadProgress {
     kLines,
     kInPlace,  // one line of a terminal, which each new one replaces
   };
-  /// Gets text that is ready to be printed. Called with a lock held.
+  /// Gets text that is ready to be printed. One call at a time, unless a call takes longer than a period.
   using Print = std::function<void(const std::string& text)>;
 
   /// `who` begins every line and may be empty ("rank 2: ").
@@ -47,7 +47,7 @@ class LoadProgress {
 
  private:
   State current() const;
-  void print_state(bool is_last);
+  std::string take_text(bool is_last);
 
   const std::string who_;
   const Form form_;

@@ -44,6 +44,18 @@ TEST_F(LoadProgressTest, PrintsALineEveryTenSecondsAndOneAtTheEnd) {
                                                 "ferry: rank 2: loading: 40.0 of 40.0 GiB (100 %) in 35.0 s\n"}));
 }
 
+TEST_F(LoadProgressTest, StateIsToldWhileALineIsPrinted) {
+  LoadProgress* asked = nullptr;
+  int64_t seen = 0;
+  const auto print = [&](const std::string&) { seen = asked->state().done_bytes; };
+  LoadProgress progress("", LoadProgress::Form::kLines, print, clock_);
+  asked = &progress;
+  progress.expect(kGiB);
+  clock_.advance(seconds(10));
+  progress.add(7);
+  EXPECT_EQ(seen, 7);
+}
+
 TEST_F(LoadProgressTest, QuickLoadPrintsNothing) {
   LoadProgress progress = make(LoadProgress::Form::kLines);
   progress.expect(kGiB);
