@@ -144,7 +144,7 @@ int run_batch(const Options& options, Cluster& cluster) {
   check_socket_door(options.engine.elastic);
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   const EngineStart start{.check = [&](const Engine& e) { check_text(e, chat_template, ""); }};
-  std::optional<LoadSignals> load_signals(std::in_place);
+  std::optional<LoadSignals> load_signals(std::in_place, cluster.group() != nullptr);
   Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   engine.rehearse();
   load_signals.reset();

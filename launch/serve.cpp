@@ -342,7 +342,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   const std::string& who = prepared.who;
   ArchiveKeeper* const archive = prepared.archive.get();
   const EngineStart start{.progress = prepared.progress.get(), .check = [&](const Engine& e) { prepared.tell_of_load(e); }};
-  std::optional<LoadSignals> load_signals(std::in_place);
+  std::optional<LoadSignals> load_signals(std::in_place, cluster.group() != nullptr);
   Engine engine(options.engine, cluster, Engine::LogitRows::kSampled, real_clock(), start);
   engine.rehearse();
   load_signals.reset();
