@@ -24,9 +24,12 @@ const char* result_name(FileCheck::Result result) {
     case FileCheck::Result::kRight: return "right";
     case FileCheck::Result::kUnknown: return "no checksums";
     case FileCheck::Result::kDamaged: return "damaged";
+    case FileCheck::Result::kMissing: return "missing";
   }
   return "";
 }
+
+bool is_unknown(const FileCheck& file) { return file.result == FileCheck::Result::kUnknown; }
 
 void print_json(const std::vector<FileCheck>& files, bool has_checksums, const std::string& damage) {
   ordered_json list = ordered_json::array();
@@ -45,8 +48,9 @@ void print_json(const std::vector<FileCheck>& files, bool has_checksums, const s
 void print_text(const std::vector<FileCheck>& files, bool has_checksums) {
   for (const FileCheck& file : files) {
     const std::string tensors = file.tensors > 0 ? ", " + std::to_string(file.tensors) + " tensors" : "";
-    std::printf("%-12s  %s (%lld bytes%s)\n", result_name(file.result), printable(file.name).c_str(),
-                static_cast<long long>(file.bytes), tensors.c_str());
+    const bool is_missing = file.result == FileCheck::Result::kMissing;
+    const std::string size = is_missing ? "" : " (" + std::to_string(file.bytes) + " bytes" + tensors + ")";
+    std::printf("%-12s  %s%s\n", result_name(file.result), printable(file.name).c_str(), size.c_str());
   }
   if (!has_checksums) {
     std::printf(
@@ -59,12 +63,21 @@ void print_text(const std::vector<FileCheck>& files, bool has_checksums) {
 
 int run_verify(const Options& options) {
   ThreadPool pool(available_cores());
-  const std::vector<FileCheck> files = check_folder(options.engine.model, pool);
-  const auto damaged = std::ranges::find(files, FileCheck::Result::kDamaged, &FileCheck::result);
-  const std::string damage = damaged == files.end() ? "" : damaged->damage;
-  const bool has_checksums =
-      std::ranges::none_of(files, [](const FileCheck& file) { return file.result == FileCheck::Result::kUnknown; });
-  if (damage.empty()) load_config(options.engine.model);
+  std::vector<FileCheck> files;
+  bool has_checksums = false;
+  std::string damage;
+  try {
+    files = check_folder(options.engine.model, pool);
+    has_checksums = std::ranges::none_of(files, is_unknown);
+    const auto first = std::ranges::find_if(files, [](const FileCheck& file) { return !file.damage.empty(); });
+    if (first == files.end())
+      load_config(options.engine.model);
+    else
+      damage = first->damage;
+  } catch (const Error& error) {
+    if (options.inspect.json) print_json(files, has_checksums, error.what());
+    throw;
+  }
   if (options.inspect.json)
     print_json(files, has_checksums, damage);
   else

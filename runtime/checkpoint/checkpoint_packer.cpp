@@ -32,22 +32,6 @@ constexpr int64_t kSlabElements = int64_t{1} << 21;  // of weights, one task's s
 constexpr int64_t kBatchBytes = int64_t{32} << 20;   // of panels between two writes
 constexpr int64_t kCopyBytes = int64_t{16} << 20;    // of a tensor that is copied, likewise
 
-/// What a checkpoint has beside its weights; those that are there are copied.
-constexpr std::array kCopiedFiles = {"config.json",
-                                     "generation_config.json",
-                                     "tokenizer.json",
-                                     "tokenizer_config.json",
-                                     "vocab.json",
-                                     "merges.txt",
-                                     "added_tokens.json",
-                                     "chat_template.jinja",
-                                     "chat_template.json",
-                                     "special_tokens_map.json",
-                                     "processor_config.json",
-                                     "preprocessor_config.json",
-                                     "LICENSE",
-                                     "video_preprocessor_config.json"};
-
 /// A tensor of the new checkpoint: panels of a matrix, or a copy.
 struct OutputTensor {
   std::string name;

@@ -14,7 +14,6 @@ namespace ferry {
 namespace {
 
 using Json = nlohmann::json;
-constexpr const char* kChecksumsFormat = "ferry checksums";
 constexpr const char* kChecksumsAlgorithm = "xxh3-64";
 constexpr int64_t kChecksumsVersion = 1;
 constexpr std::size_t kChecksumDigits = 16;

@@ -64,6 +64,7 @@ struct OpenChecksums {
 using FolderChecksums = std::map<std::string, FileChecksums, std::less<>>;
 
 inline constexpr const char* kChecksumsFile = "checksums.json";
+inline constexpr const char* kChecksumsFormat = "ferry checksums";
 
 /// Returns whether `name` names a file in the folder itself.
 bool is_plain_file_name(std::string_view name);

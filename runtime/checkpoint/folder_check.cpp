@@ -4,9 +4,11 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/checkpoint/checksums.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -37,6 +39,10 @@ void check_all_tensors(const SafetensorsFile& file, ThreadPool& pool) {
   check_bytes(damaged, 0, damaged.bytes);
 }
 
+void require_there(const fs::path& path) {
+  if (!is_there(path)) throw Error(ErrorCode::kNotFound, path.string() + ": is missing; " + kChecksumsFile + " has it");
+}
+
 /// Returns what `check` finds of the file `name`. It may fill in more of the result.
 FileCheck check_file(const fs::path& dir, const std::string& name, const std::function<void(FileCheck&)>& check) {
   FileCheck result{.name = name, .result = FileCheck::Result::kRight};
@@ -46,10 +52,24 @@ FileCheck check_file(const fs::path& dir, const std::string& name, const std::fu
   try {
     check(result);
   } catch (const Error& complaint) {
-    result.result = FileCheck::Result::kDamaged;
+    result.result = is_there(dir / name) ? FileCheck::Result::kDamaged : FileCheck::Result::kMissing;
     result.damage = complaint.what();
   }
   return result;
+}
+
+/// Returns the names of files that loading may use but that have no checksums, sorted.
+std::set<std::string> unlisted_files(const fs::path& dir, const PackedMark& mark, const FolderChecksums& weights) {
+  std::set<std::string> found;
+  for (const char* name : kCopiedFiles)
+    if (is_there(dir / name) && !mark.files.contains(name)) found.insert(name);
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const fs::path name = it->path().filename();
+    if (name.extension() == ".safetensors" && is_there(it->path()) && !weights.contains(name.string()))
+      found.insert(name.string());
+  }
+  return found;
 }
 
 /// Files of weights, and what says which there are.
@@ -82,12 +102,15 @@ std::vector<FileCheck> check_folder(const fs::path& dir, ThreadPool& pool) {
   }
   for (const auto& entry : weights) {
     found.push_back(check_file(dir, entry.first, [&](FileCheck& result) {
+      require_there(dir / entry.first);
       SafetensorsFile file(dir / entry.first);
       file.expect(entry.second);
       result.tensors = std::ssize(file.tensors());
       check_all_tensors(file, pool);
     }));
   }
+  for (const std::string& name : unlisted_files(dir, *mark, weights))
+    found.push_back(check_file(dir, name, [&](FileCheck&) { refuse_unlisted(dir / name); }));
   return found;
 }
 

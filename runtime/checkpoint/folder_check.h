@@ -14,7 +14,8 @@ struct FileCheck {
   enum class Result : uint8_t {
     kRight,    // its bytes have their checksums
     kUnknown,  // its structure is right, but its bytes have no checksums
-    kDamaged,
+    kDamaged,  // or added: it has no checksums in a folder whose other files have them
+    kMissing,
   };
 
   std::string name;     // in the folder
@@ -24,8 +25,9 @@ struct FileCheck {
   std::string damage{};  // the first, in one line that names file and tensor; empty if there is none
 };
 
-/// Reads all of a checkpoint folder that has checksums, weights by all threads of `pool`, and compares it with them. Of a
-/// folder without checksums, headers, sizes and the index are checked. Files come in the order of their reading.
+/// Reads all of a checkpoint folder that has checksums, weights by all threads of `pool`, and compares it with them. A file
+/// that loading would use though it has no checksums counts as damage, and so does a missing mark. Of a folder without
+/// checksums, headers, sizes and the index are checked. Files come in the order of their reading.
 ///
 /// Throws Error{kNotFound} for a folder that is not there, and as Checkpoint::open() does if a folder without checksums is
 /// malformed.

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "kernels/cpu/panel_layout.h"
 #include "kernels/e4m3.h"
 #include "profiler/write_file.h"
 #include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
 
@@ -59,6 +61,13 @@ std::map<std::string, std::string> read_file_checksums(const Json& mark, std::st
   return checksums;
 }
 
+/// Returns whether checksums.json is there as `ferry quantize` writes it. Other programs may use the name, too.
+bool has_own_checksums(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / kChecksumsFile;
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && read_text_file(path).find(kChecksumsFormat) != std::string::npos;
+}
+
 /// The `col`-th of the words at `words`.
 template <class Word>
 Word word_at(const std::byte* words, int64_t col) {
@@ -99,8 +108,13 @@ bool has_nan(const PanelShape& shape, const std::byte* panel, int64_t group_idx)
 
 std::optional<PackedMark> read_packed_mark(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kPackedMark;
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  const std::string name = path.string(), text = read_text_file(path);
+  const std::string name = path.string();
+  if (!is_there(path)) {
+    if (has_own_checksums(dir))
+      throw_invalid(name + ": is missing, but " + kChecksumsFile + " is there; allowed: a whole folder of `ferry quantize`");
+    return std::nullopt;
+  }
+  const std::string text = read_text_file(path);
   const Json mark = parse_json(text, name, kNoDuplicates);
   if (!mark.is_object()) throw_invalid(name + ": is " + shown(mark) + "; allowed: an object");
   const Json& format = field(mark, "format", name);
@@ -136,11 +150,26 @@ std::string read_packed_file(const std::filesystem::path& dir, const PackedMark&
   const std::string path = (dir / name).string(), mark_name = kPackedMark;
   const auto expected = mark.files.find(name);
   if (expected == mark.files.end()) throw_invalid(path + ": " + mark_name + " has no checksum of it");
+  if (!is_there(path)) throw Error(ErrorCode::kNotFound, path + ": is missing; " + mark_name + " has a checksum of it");
   std::string text = read_text_file(path);
   const std::string found = checksum_text(content_hash(std::as_bytes(std::span(text))));
   if (found == expected->second) return text;
   throw_invalid(path + ": is not as `ferry quantize` wrote it: it has the checksum " + found + "; " + mark_name + " has " +
                 expected->second);
+}
+
+std::string read_checked_file(const std::filesystem::path& dir, const std::string& name) {
+  const std::optional<PackedMark> mark = read_packed_mark(dir);
+  return mark && mark->files.contains(name) ? read_packed_file(dir, *mark, name) : read_text_file(dir / name);
+}
+
+void check_packed_files(const std::filesystem::path& dir, const PackedMark& mark) {
+  for (const auto& file : mark.files) read_packed_file(dir, mark, file.first);
+}
+
+void refuse_unlisted(const std::filesystem::path& path) {
+  throw_invalid(path.string() + ": is not in " + kPackedMark + " or " + kChecksumsFile +
+                "; allowed: what `ferry quantize` wrote");
 }
 
 FolderChecksums read_packed_checksums(const std::filesystem::path& dir, const PackedMark& mark) {

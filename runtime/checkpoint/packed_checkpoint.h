@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -27,8 +28,8 @@
 // Checksums are compared when bytes are read anyway: those of tensors that are copied, of panels that become a device's layout,
 // and of an expert that a rank reads by itself while it serves. Panels and an embedding that stay mapped are not read at start:
 // to map them is seven times as fast as a checksum. They are compared in folders of up to kSmallFolderBytes, with
-// --check-weights, and by `ferry inspect --verify`. The mark has the checksums of all files but the weights, and ends with its
-// own. Folders of an older Ferry have none.
+// --check-weights, and by `ferry inspect --verify`. The mark has the checksums of all other files and ends with its own. These
+// files are small, so they are compared whenever the folder is opened. Folders of an older Ferry have no checksums.
 //
 // NAME is the matrix's without ".weight"; rows that the model stacks are one matrix: "….mlp.shared_expert.gate_up_proj",
 // "….mlp.experts.E.gate_up_proj" and "….mlp.experts.E.down_proj", one for every expert however they were stored. Panels stand
@@ -40,7 +41,23 @@ namespace ferry {
 inline constexpr int64_t kPackedVersion = 1;
 inline constexpr const char* kPackedMark = "ferry.json";
 inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+/// These files may stand beside the weights of a checkpoint. `ferry quantize` copies those that are there.
+inline constexpr std::array kCopiedFiles = {kConfigFile,
+                                            kGenerationConfigFile,
+                                            "tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "added_tokens.json",
+                                            "chat_template.jinja",
+                                            "chat_template.json",
+                                            "special_tokens_map.json",
+                                            "processor_config.json",
+                                            "preprocessor_config.json",
+                                            "LICENSE",
+                                            "video_preprocessor_config.json"};
 /// Weights of so many bytes take about 3 ms to compare.
 inline constexpr int64_t kSmallFolderBytes = int64_t{16} << 20;
 
@@ -52,8 +69,8 @@ struct PackedMark {
   bool has_checksums() const { return !files.empty(); }
 };
 
-/// Returns nothing if `dir` has no mark. Throws Error{kInvalidArgument} for a mark that is malformed or damaged or has another
-/// version.
+/// Returns nothing if `dir` has no mark. Throws Error{kInvalidArgument} for a mark that is malformed or damaged, has another
+/// version, or is missing where checksums.json is there, and Error{kNotFound} for one that cannot be opened.
 std::optional<PackedMark> read_packed_mark(const std::filesystem::path& dir);
 /// Throws Error{kUnavailable} if the file cannot be written.
 void write_packed_mark(const std::filesystem::path& dir, const PackedMark& mark);
@@ -61,6 +78,13 @@ void write_packed_mark(const std::filesystem::path& dir, const PackedMark& mark)
 /// Returns the contents of a file. Throws Error{kInvalidArgument} that names it if they are not those that the mark has a
 /// checksum of, and Error{kNotFound} if it is not there.
 std::string read_packed_file(const std::filesystem::path& dir, const PackedMark& mark, const std::string& name);
+/// Returns the contents of a file in any checkpoint folder. Throws as read_packed_mark(), and as read_packed_file() does if the
+/// mark has a checksum of the file.
+std::string read_checked_file(const std::filesystem::path& dir, const std::string& name);
+/// Compares all files but the weights with the mark's checksums. Throws for the first as read_packed_file() does.
+void check_packed_files(const std::filesystem::path& dir, const PackedMark& mark);
+/// Throws Error{kInvalidArgument}: a folder that has checksums has none of the file at `path`.
+[[noreturn]] void refuse_unlisted(const std::filesystem::path& path);
 /// Returns the checksums of the weights. Throws as read_packed_file() does.
 FolderChecksums read_packed_checksums(const std::filesystem::path& dir, const PackedMark& mark);
 

@@ -12,11 +12,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
 #include "runtime/checkpoint/checksums.h"
@@ -160,7 +162,7 @@ std::filesystem::path shard_path(const std::filesystem::path& dir, const Json& v
 
 /// The weights file of a folder without an index.
 std::filesystem::path single_file(const std::filesystem::path& dir) {
-  if (std::filesystem::exists(dir / "model.safetensors")) return dir / "model.safetensors";
+  if (is_there(dir / "model.safetensors")) return dir / "model.safetensors";
   std::vector<std::filesystem::path> found;
   std::string other;  // weights in a format that is not read
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
@@ -315,23 +317,38 @@ void SafetensorsFile::expect(const FileChecksums& checksums) {
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
-  if (!std::filesystem::is_directory(dir)) throw Error(ErrorCode::kNotFound, dir.string() + ": no such checkpoint folder");
+  if (std::error_code error; !std::filesystem::is_directory(dir, error))
+    throw Error(ErrorCode::kNotFound, dir.string() + ": no such checkpoint folder");
   Checkpoint checkpoint;
   const std::optional<PackedMark> mark = read_packed_mark(dir);
   const bool has_checksums = mark && mark->has_checksums();
   if (has_checksums) {
-    for (const char* name : {kConfigFile, kIndexFile}) read_packed_file(dir, *mark, name);
+    check_packed_files(dir, *mark);
     const FolderChecksums checksums = read_packed_checksums(dir, *mark);
     checkpoint.open_index(dir, &checksums);
-    checkpoint.open_mtp_file(dir);
-  } else if (std::filesystem::exists(dir / kIndexFile)) {
+    checkpoint.open_mtp_file(dir, &checksums);
+  } else if (is_there(dir / kIndexFile)) {
     checkpoint.open_index(dir, nullptr);
-    checkpoint.open_mtp_file(dir);
+    checkpoint.open_mtp_file(dir, nullptr);
   } else {
     checkpoint.files_.push_back(std::make_unique<SafetensorsFile>(single_file(dir)));
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.tensors_.emplace(tensor.name, &tensor);
   }
   return checkpoint;
+}
+
+/// Opens a file of weights. It must have its checksums if the folder has any.
+const SafetensorsFile& Checkpoint::open_file(const std::filesystem::path& dir, const std::string& name,
+                                             const FolderChecksums* checksums) {
+  const FileChecksums* expected = nullptr;
+  if (checksums != nullptr) {
+    const auto found = checksums->find(name);
+    if (found == checksums->end()) refuse_unlisted(dir / name);
+    expected = &found->second;
+  }
+  SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(dir / name));
+  if (expected != nullptr) file.expect(*expected);
+  return file;
 }
 
 /// Opens the files that the index names. They must have their `checksums` if there are any.
@@ -345,13 +362,7 @@ void Checkpoint::open_index(const std::filesystem::path& dir, const FolderChecks
     const std::string where = index_path.string() + ": tensor " + in_quotes(name);
     const std::filesystem::path path = shard_path(dir, value, where);
     const auto [it, is_new] = opened.try_emplace(path, nullptr);
-    if (is_new) {
-      it->second = files_.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
-      const std::string& file = value.get_ref<const std::string&>();
-      if (checksums != nullptr && !checksums->contains(file))
-        throw_invalid(path.string() + ": " + kChecksumsFile + " does not have it");
-      if (checksums != nullptr) files_.back()->expect(checksums->find(file)->second);
-    }
+    if (is_new) it->second = &open_file(dir, value.get_ref<const std::string&>(), checksums);
     const TensorInfo* tensor = it->second->find(name);
     if (tensor == nullptr) throw_invalid(where + ": not in " + path.string() + ", which the index names for it");
     tensors_.emplace(tensor->name, tensor);
@@ -359,12 +370,12 @@ void Checkpoint::open_index(const std::filesystem::path& dir, const FolderChecks
 }
 
 /// Some conversions add the MTP layer as a file that the index does not know. What the index names comes first.
-void Checkpoint::open_mtp_file(const std::filesystem::path& dir) {
-  const std::filesystem::path path = dir / "mtp.safetensors";
+void Checkpoint::open_mtp_file(const std::filesystem::path& dir, const FolderChecksums* checksums) {
+  constexpr const char* kMtpFile = "mtp.safetensors";
+  const std::filesystem::path path = dir / kMtpFile;
   const bool is_open = std::ranges::any_of(files_, [&](const auto& file) { return file->path() == path.string(); });
-  if (is_open || !std::filesystem::exists(path)) return;
-  const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
-  for (const TensorInfo& tensor : file->tensors())
+  if (is_open || !is_there(path)) return;
+  for (const TensorInfo& tensor : open_file(dir, kMtpFile, checksums).tensors())
     if (tensor.name.starts_with("mtp.")) tensors_.emplace(tensor.name, &tensor);
 }
 

@@ -115,8 +115,8 @@ class Checkpoint {
   /// without an index `model.safetensors`, or the folder's only `*.safetensors`. No other file name is made up.
   ///
   /// Throws Error{kNotFound} for a missing folder or file and Error{kInvalidArgument} for a malformed file, an index entry
-  /// that leaves the folder, or one whose file lacks the tensor. Of a folder of `ferry quantize` that has checksums,
-  /// config.json, the index and the headers of the files are compared with them.
+  /// that leaves the folder, or one whose file lacks the tensor. Of a folder of `ferry quantize` that has checksums, all files
+  /// but the weights, and the weights' headers, are compared with them. Weights without checksums are refused there.
   static Checkpoint open(const std::filesystem::path& dir);
 
   /// nullptr if there is no such tensor.
@@ -135,8 +135,10 @@ class Checkpoint {
   void drop_pages(const TensorInfo& tensor, int64_t offset, int64_t bytes) const;
 
  private:
-  void open_index(const std::filesystem::path& dir, const std::map<std::string, FileChecksums, std::less<>>* checksums);
-  void open_mtp_file(const std::filesystem::path& dir);
+  using ByFile = std::map<std::string, FileChecksums, std::less<>>;
+  const SafetensorsFile& open_file(const std::filesystem::path& dir, const std::string& name, const ByFile* checksums);
+  void open_index(const std::filesystem::path& dir, const ByFile* checksums);
+  void open_mtp_file(const std::filesystem::path& dir, const ByFile* checksums);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string_view, const TensorInfo*> tensors_;

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
+#include "runtime/base/text_file.h"
+#include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/model/architectures/architecture.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/source_config.h"
@@ -17,8 +21,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxIds = 1024;  // of one list, each compared with all others
 
-json read_json(const std::filesystem::path& path) {
-  json value = read_json_file(path);
+json parse_object(const std::string& text, const std::filesystem::path& path) {
+  json value = parse_json(text, path.string(), {});
   if (!value.is_object()) throw_invalid(path.string() + " is not a JSON object");
   return value;
 }
@@ -138,14 +142,21 @@ int64_t ModelConfig::num_layers_of(Ffn ffn) const {
   return std::count_if(layers.begin(), layers.end(), [ffn](const LayerPlan& layer) { return layer.ffn == ffn; });
 }
 
-GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size) {
-  const json object = read_json(path);
+namespace {
+
+GenerationDefaults generation_defaults(const json& object, int64_t vocab_size) {
   const ConfigFields fields(object, "generation_config.json");
   GenerationDefaults g;
   append_ids(fields, "eos_token_id", vocab_size, g.stop_token_ids);
   g.do_sample = fields.boolean_or("do_sample", false);
   read_sampling(fields, g);
   return g;
+}
+
+}  // namespace
+
+GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size) {
+  return generation_defaults(parse_object(read_text_file(path), path), vocab_size);
 }
 
 void override_sampling(const std::string& text, const std::string& what, GenerationDefaults& defaults) {
@@ -162,10 +173,10 @@ void override_sampling(const std::string& text, const std::string& what, Generat
 
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   refuse_gguf(checkpoint_dir);
-  if (!std::filesystem::is_directory(checkpoint_dir)) {
+  if (std::error_code error; !std::filesystem::is_directory(checkpoint_dir, error)) {
     throw Error(ErrorCode::kNotFound, "--model: '" + checkpoint_dir.string() + "' is not a checkpoint folder");
   }
-  const json object = read_json(checkpoint_dir / "config.json");
+  const json object = parse_object(read_checked_file(checkpoint_dir, kConfigFile), checkpoint_dir / kConfigFile);
   const ConfigFields top(object, "config.json");
   const Architecture& architecture = read_architecture(top);
   const ConfigFields text = read_text(top, architecture);
@@ -184,8 +195,11 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   config.tie_word_embeddings = top.boolean_or("tie_word_embeddings", text.boolean_or("tie_word_embeddings", false));
   architecture.read(text, config);
   slice_networks(config);
-  const std::filesystem::path generation = checkpoint_dir / "generation_config.json";
-  if (std::filesystem::exists(generation)) config.generation = read_generation_config(generation, config.vocab_size);
+  const std::filesystem::path generation = checkpoint_dir / kGenerationConfigFile;
+  if (is_there(generation)) {
+    const json defaults = parse_object(read_checked_file(checkpoint_dir, kGenerationConfigFile), generation);
+    config.generation = generation_defaults(defaults, config.vocab_size);
+  }
   if (config.generation.stop_token_ids.empty())
     append_ids(text, "eos_token_id", config.vocab_size, config.generation.stop_token_ids);
   config.placeholders = read_placeholders(top, config.vocab_size);

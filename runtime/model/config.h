@@ -57,7 +57,7 @@ struct ModelConfig {
 };
 
 /// Reads config.json and, if there is one, generation_config.json. Accepts the nested layout (text_config) and the flat one.
-/// Throws Error naming the key, its value and what is allowed.
+/// Throws Error naming the key, its value and what is allowed, and as read_checked_file() does before it looks at the contents.
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir);
 
 /// generation_config.json alone, with errors as load_config's; `vocab_size` bounds its ids.

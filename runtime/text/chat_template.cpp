@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/text/jinja/json_values.h"
 #include "runtime/text/jinja/walk.h"
@@ -28,7 +29,7 @@ bool has(std::string_view text, std::string_view what) { return find_text(text, 
 
 /// The object in a file, empty if there is no such file.
 json object_in(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return json::object();
+  if (!is_there(path)) return json::object();
   json object = read_json_file(path);
   if (!object.is_object()) throw_invalid(path.string() + " is not a JSON object");
   return object;
@@ -164,7 +165,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& checkpoint_dir) {
   ChatTemplate loaded;
   loaded.special_tokens_ = special_tokens_of(checkpoint_dir);
   const std::filesystem::path jinja_path = checkpoint_dir / "chat_template.jinja";
-  if (std::filesystem::exists(jinja_path)) {
+  if (is_there(jinja_path)) {
     loaded.default_ = Variant(read_text_file(jinja_path));
     return loaded;
   }

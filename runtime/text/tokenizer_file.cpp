@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/text/unicode_text.h"
 
@@ -340,7 +341,7 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir) {
   read_vocabulary(member(root, "model"), file);
   read_added_tokens(root, file);
   const std::filesystem::path config_path = checkpoint_dir / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path)) return with_tokenizer_config(std::move(file), config_path);
+  if (is_there(config_path)) return with_tokenizer_config(std::move(file), config_path);
   check_ids(file);
   return file;
 }

@@ -119,9 +119,60 @@ class InspectTest(unittest.TestCase):
                             self.assertIn(f"tensor {word} is damaged", done.stderr)
             files = json.loads(run(packed, "--verify", "--json").stdout)["files"]
             self.assertEqual([file["file"] for file in files if file["result"] == "damaged"], [weights.name])
+            weights.write_bytes(whole)
+            self.told_of_files_beside_the_weights(packed)
         plain = run(GOLDEN / "qwen3_5_moe", "--verify")
         self.assertEqual(plain.returncode, 0, plain.stderr)
         self.assertIn("no checksums", plain.stdout)
+
+    def told_of_files_beside_the_weights(self, packed):
+        """Files that are missing, damaged, added or a loop: one line each, exit code 2, and JSON says the same."""
+        def lose(path):
+            path.unlink()
+
+        def damage(path):
+            path.write_bytes(b"\0" + path.read_bytes()[1:])
+
+        def add(path):
+            path.write_text("{{ messages }}")
+
+        def loop(path):
+            path.unlink()
+            path.symlink_to(path.name)
+
+        for change, name, result in (
+            (lose, "ferry.json", "missing"), (loop, "ferry.json", "damaged"), (damage, "config.json", "damaged"),
+            (lose, "config.json", "missing"), (add, "chat_template.jinja", "damaged"), (add, "mtp.safetensors", "damaged"),
+        ):
+            path = packed / name
+            whole = path.read_bytes() if path.exists() else None
+            change(path)
+            text, verified = run(packed, "--verify"), run(packed, "--verify", "--json")
+            generated = subprocess.run([FERRY, "generate", "--model", packed, "--token-ids", "1", "--max-tokens", "1"],
+                                       capture_output=True, text=True, timeout=600)
+            with self.subTest(change=change.__name__, name=name):
+                refused = [text, verified] + ([generated] if name != "chat_template.jinja" else [])
+                for done in refused:
+                    self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                    self.assertIn(name, done.stderr)
+                    self.assertNotIn("JSON", done.stderr)
+                self.assertRegex(text.stdout, rf"(?m)^{result} +{name}" + ("$" if result == "missing" else r" \("))
+                files = {file["file"]: file["result"] for file in json.loads(verified.stdout)["files"]}
+                self.assertEqual({file for file in files if files[file] != "right"}, {name})
+                self.assertEqual(files[name], result)
+            path.unlink(missing_ok=True)
+            if whole is not None:
+                path.write_bytes(whole)
+        self.assertEqual(run(packed, "--verify").returncode, 0)
+
+    def test_verify_prints_json_of_what_it_cannot_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in (pathlib.Path(folder), pathlib.Path(folder) / "none"):
+                done = run(path, "--verify", "--json")
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                verified = json.loads(done.stdout)
+                self.assertEqual((verified["has_checksums"], verified["files"]), (False, []))
+                self.assertIn(verified["damage"], done.stderr)
 
     def test_ranks_share_the_experts_out(self):
         for run_of in inspect(GOLDEN / "qwen3_next")["runs"]:

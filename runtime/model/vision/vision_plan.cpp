@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/is_there.h"
 #include "runtime/base/json.h"
 #include "runtime/model/config_fields.h"
 
@@ -117,11 +118,11 @@ void read_video_processor(const ConfigFields& fields, const VisionPlan& plan, Vi
 /// Calls read(fields) with the file of the processor, or the part under `key` of the file that holds all of them.
 template <class Fn>
 void with_processor(const fs::path& dir, const char* file, const char* key, Fn read) {
-  if (fs::exists(dir / file)) {
+  if (is_there(dir / file)) {
     const json object = read_object(dir / file);
     return read(ConfigFields(object, file));
   }
-  if (!fs::exists(dir / "processor_config.json")) return;
+  if (!is_there(dir / "processor_config.json")) return;
   const json object = read_object(dir / "processor_config.json");
   const ConfigFields all(object, "processor_config.json");
   if (all.has(key)) read(all.object(key));

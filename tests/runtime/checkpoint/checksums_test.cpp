@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 
 #include "runtime/base/file_descriptor.h"
@@ -27,6 +28,8 @@ using test::expect_error;
 
 constexpr const char* kWeights = "model-00001-of-00001.safetensors";
 constexpr const char* kExperts = "model.language_model.layers.0.mlp.experts.";
+/// Files beside the weights that Checkpoint::open() and load_config() do not parse.
+constexpr std::array kTextFiles = {"chat_template.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"};
 constexpr const char* kEmbedding = "model.language_model.embed_tokens.weight";
 
 test::TinyModelOptions small_sizes() {
@@ -49,7 +52,10 @@ class DamageTest : public testing::Test {
     if (cpu_matmul_names().empty()) GTEST_SKIP() << "no own kernels for this processor";
     const fs::path from = dir_.path() / "from";
     fs::create_directories(from);
-    test::TinyModel(small_sizes()).write(from);
+    test::TinyModel model(small_sizes());
+    model.generation = {{"eos_token_id", 1}};
+    model.write(from);
+    for (const char* name : kTextFiles) std::ofstream(from / name) << R"({"some": "text"})";
     const Quantization quantization = parse_quantization("experts=w4a8:32,lm_head=w8a8");
     pack_checkpoint(from, to_, quantized_matrices(from, quantization), pool_,
                     {.dtype = DType::kBF16, .quantization = quantization});
@@ -63,9 +69,24 @@ class DamageTest : public testing::Test {
     const std::string header = R"({"other":{"dtype":"U8","shape":[)" + std::to_string(kBytes) + R"(],"data_offsets":[0,)" +
                                std::to_string(kBytes) + "]}}";
     const uint64_t header_bytes = header.size();
-    std::ofstream(to_ / "mtp.safetensors", std::ios::binary)
-        << std::string(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes)) << header;
-    fs::resize_file(to_ / "mtp.safetensors", 8 + header_bytes + static_cast<uint64_t>(kBytes));
+    const std::string start = std::string(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes)) + header;
+    std::ofstream(to_ / "mtp.safetensors", std::ios::binary) << start;
+    fs::resize_file(to_ / "mtp.safetensors", start.size() + static_cast<uint64_t>(kBytes));
+    ChecksumMaker maker;
+    maker.begin(std::as_bytes(std::span(start)));
+    maker.expect("other", kBytes, checksum_piece_bytes(StoredType::kU8, {kBytes}));
+    maker.add(std::vector<std::byte>(static_cast<std::size_t>(kBytes)));
+    list("mtp.safetensors", maker.take());
+  }
+  /// Gives the folder the checksums of one more file of weights.
+  void list(const std::string& name, const FileChecksums& checksums) {
+    PackedMark mark = *read_packed_mark(to_);
+    FolderChecksums weights = read_packed_checksums(to_, mark);
+    weights.emplace(name, checksums);
+    const std::string text = write_checksums(weights);
+    std::ofstream(to_ / kChecksumsFile) << text;
+    mark.files[kChecksumsFile] = checksum_text(content_hash(std::as_bytes(std::span(text))));
+    write_packed_mark(to_, mark);
   }
 
   LoadOptions load_options(bool check_finite = false) const {
@@ -88,9 +109,19 @@ class DamageTest : public testing::Test {
   std::vector<std::string> damages() {
     std::vector<std::string> found;
     for (const FileCheck& file : check_folder(to_, pool_)) {
-      if (file.result == FileCheck::Result::kDamaged) found.push_back(file.damage);
+      if (!file.damage.empty()) found.push_back(file.damage);
     }
     return found;
+  }
+  /// check_folder() tells `result` of one file in a line that has `parts`, and no other damage.
+  void expect_result(const std::string& name, FileCheck::Result result, const std::vector<std::string>& parts) {
+    EXPECT_EQ(damages().size(), 1U) << name;
+    for (const FileCheck& file : check_folder(to_, pool_)) {
+      if (file.name != name) continue;
+      EXPECT_EQ(file.result, result) << name;
+      return test::expect_one_line_with(file.damage, parts);
+    }
+    ADD_FAILURE() << name << " is not told";
   }
   /// Both loading and check_folder() refuse the folder with one line that has `parts`.
   void expect_told(const std::vector<std::string>& parts) {
@@ -115,7 +146,9 @@ TEST_F(DamageTest, AWholeFolderIsRight) {
     EXPECT_EQ(file.bytes, static_cast<int64_t>(fs::file_size(to_ / file.name)));
     names.push_back(file.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"ferry.json", "checksums.json", "config.json", kIndexFile, kWeights}));
+  EXPECT_EQ(names, (std::vector<std::string>{"ferry.json", "chat_template.json", "checksums.json", "config.json",
+                                             "generation_config.json", kIndexFile, "preprocessor_config.json", "tokenizer.json",
+                                             "tokenizer_config.json", kWeights}));
 }
 
 TEST_F(DamageTest, EveryByteOfTheWeightsCounts) {
@@ -176,13 +209,79 @@ TEST_F(DamageTest, EveryKindOfSectionIsToldByName) {
   expect_error([&] { Checkpoint::open(to_); }, ErrorCode::kNotFound, {"config.json"});
 }
 
+TEST_F(DamageTest, EveryFileBesideTheWeightsIsComparedWhenTheFolderIsOpened) {
+  std::vector<std::string> names{kConfigFile, kGenerationConfigFile, kIndexFile, kChecksumsFile};
+  names.insert(names.end(), kTextFiles.begin(), kTextFiles.end());
+  for (const std::string& name : names) {
+    flip(name, 0);  // JSON no more
+    expect_error([&] { Checkpoint::open(to_); }, ErrorCode::kInvalidArgument, {name, "not as `ferry quantize` wrote it"});
+    flip(name, 0);
+    fs::rename(to_ / name, to_ / "away");
+    expect_error([&] { Checkpoint::open(to_); }, ErrorCode::kNotFound, {name, "is missing", "ferry.json"});
+    expect_result(name, FileCheck::Result::kMissing, {name, "is missing"});
+    fs::rename(to_ / "away", to_ / name);
+  }
+  EXPECT_TRUE(damages().empty());
+}
+
+TEST_F(DamageTest, ADamagedConfigIsNotCalledBadJson) {
+  for (const char* name : {kConfigFile, kGenerationConfigFile}) {
+    flip(name, 0);
+    expect_error([&] { load_config(to_); }, ErrorCode::kInvalidArgument, {name, "not as `ferry quantize` wrote it"});
+    flip(name, 0);
+  }
+  load_config(to_);
+}
+
+TEST_F(DamageTest, AFolderThatLostItsMarkIsDamaged) {
+  fs::remove(to_ / kPackedMark);
+  const std::vector<std::string> parts{"ferry.json: is missing", "checksums.json", "allowed"};
+  expect_error([&] { Checkpoint::open(to_); }, ErrorCode::kInvalidArgument, parts);
+  expect_error([&] { load_config(to_); }, ErrorCode::kInvalidArgument, parts);
+  expect_error([&] { plan_weights(to_, std::nullopt); }, ErrorCode::kInvalidArgument, parts);
+  expect_result(kPackedMark, FileCheck::Result::kMissing, parts);
+  const fs::path plain = dir_.path() / "from";
+  std::ofstream(plain / kChecksumsFile) << R"({"config.json": "of another program"})";
+  Checkpoint::open(plain);
+  EXPECT_EQ(check_folder(plain, pool_).front().result, FileCheck::Result::kUnknown);
+}
+
+TEST_F(DamageTest, FilesThatWereAddedAreTold) {
+  const std::vector<std::string> parts{"is not in ferry.json", "allowed"};
+  for (const char* name : {"mtp.safetensors", "other \x1b.safetensors", "chat_template.jinja", "merges.txt"}) {
+    std::ofstream(to_ / name) << "text";
+    expect_result(name, FileCheck::Result::kDamaged, parts);
+    if (name == std::string("mtp.safetensors"))
+      expect_error([&] { Checkpoint::open(to_); }, ErrorCode::kInvalidArgument, {name, parts[0], parts[1]});
+    else
+      Checkpoint::open(to_);
+    fs::remove(to_ / name);
+  }
+  std::ofstream(to_ / "notes.txt") << "nothing reads it";
+  EXPECT_TRUE(damages().empty());
+}
+
+TEST_F(DamageTest, ALoopOfLinksIsOneLine) {
+  for (const char* name : {kPackedMark, "config.json", "tokenizer.json", "mtp.safetensors", kWeights}) {
+    const bool was_there = fs::exists(to_ / name);
+    if (was_there) fs::rename(to_ / name, to_ / "away");
+    fs::create_symlink(name, to_ / name);
+    const bool is_added = name == std::string("mtp.safetensors");
+    expect_error([&] { load(); }, is_added ? ErrorCode::kInvalidArgument : ErrorCode::kNotFound, {name});
+    expect_result(name, FileCheck::Result::kDamaged, {name});
+    fs::remove(to_ / name);
+    if (was_there) fs::rename(to_ / "away", to_ / name);
+  }
+  load();
+}
+
 TEST_F(DamageTest, AShorterFileIsRefused) {
   fs::resize_file(to_ / kWeights, fs::file_size(to_ / kWeights) - 1);
   expect_told({kWeights, "truncated"});
   fs::resize_file(to_ / kWeights, 0);
   expect_told({kWeights, "0 bytes"});
   fs::remove(to_ / kWeights);
-  EXPECT_EQ(damages().size(), 1U);
+  expect_result(kWeights, FileCheck::Result::kMissing, {kWeights, "is missing"});
   fs::resize_file(to_ / kChecksumsFile, 100);
   expect_error([&] { load(); }, ErrorCode::kInvalidArgument, {kChecksumsFile});
   EXPECT_EQ(damages().size(), 1U);

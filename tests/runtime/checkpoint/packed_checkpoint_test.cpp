@@ -85,6 +85,11 @@ TEST_F(PackedMarkTest, RefusesAMarkOfSomethingElse) {
   expect_refused(R"({"format":"ferry panels","version":1,"quantize":"none"})", {"ferry.json", "none"});
 }
 
+TEST_F(PackedMarkTest, ALoopOfLinksCannotBeOpened) {
+  std::filesystem::create_symlink(kPackedMark, dir_.path() / kPackedMark);
+  expect_error([&] { read_packed_mark(dir_.path()); }, ErrorCode::kNotFound, {"ferry.json", "cannot open"});
+}
+
 TEST_F(PackedMarkTest, AFolderDecidesUnlessSomethingElseIsAsked) {
   EXPECT_FALSE(plan_weights(dir_.path(), std::nullopt).quantization.any());
   EXPECT_FALSE(plan_weights(dir_.path(), parse_quantization("w8a8")).in_panels);

@@ -301,6 +301,14 @@ TEST_F(CheckpointTest, FindsAnMtpLayerThatTheIndexDoesNotKnow) {
   EXPECT_EQ(Checkpoint::open(dir_).find("mtp.fc.weight")->file, (dir_ / "2.safetensors").string());
 }
 
+TEST_F(CheckpointTest, ALoopOfLinksCannotBeOpened) {
+  write_one("model.safetensors", "a");
+  fs::create_symlink("model.safetensors.index.json", dir_ / "model.safetensors.index.json");
+  expect_refusal([&] { Checkpoint::open(dir_); }, ErrorCode::kNotFound, {"cannot open", "index.json"});
+  fs::create_symlink("loop", dir_ / "loop");
+  expect_refusal([&] { Checkpoint::open(dir_ / "loop"); }, ErrorCode::kNotFound, {"loop"});
+}
+
 TEST_F(CheckpointTest, OpensTheFilesThatTheIndexNames) {
   write_one("odd name.safetensors", "b");
   write_one("1.safetensors", "a");
