@@ -32,7 +32,7 @@ class LoadSignals {
   LoadSignals(const LoadSignals&) = delete;
   LoadSignals& operator=(const LoadSignals&) = delete;
 
-  /// Whether a signal has come that the command is to get. Any thread may call this.
+  /// Returns whether a signal has come that the command is to get. Any thread may call this.
   bool has_come() const { return signal_ != 0; }
 
  private:
