@@ -27,7 +27,7 @@ void add_grpc_line(gpr_log_func_args* line) {
   if (line->severity >= GPR_LOG_SEVERITY_ERROR) stderr_log().add("grpc", line->message);
 }
 
-/// Whether a line can be written to `fd` at once. What is no pipe takes it or fails.
+/// Returns whether a pipe has room for a line. A file takes the line or fails, and a terminal can hold the writer.
 bool has_room(int fd) {
   pollfd watched{.fd = fd, .events = POLLOUT, .revents = 0};
   if (poll(&watched, 1, 0) != 1 || (watched.revents & POLLOUT) == 0) return false;

@@ -10,7 +10,7 @@ namespace ferry {
 /// What a caller gets to see of an Error.
 grpc::Status to_status(const Error& error);
 
-/// What the exception that is being handled means to a caller.
+/// Returns what the exception that is being handled means to a caller.
 grpc::Status current_status();
 
 /// The status of a call whose request ended with `event`.

@@ -40,7 +40,7 @@ bool TaskPool::try_run(std::function<void()> task) {
   return try_run({{.name = "", .max_running = num_threads_}}, std::move(task));
 }
 
-/// What a task holds goes with it, also where it throws: a call that is dropped so answers that it was.
+/// Frees what the task holds, also if it throws. A call that is dropped in this way answers that it was.
 void TaskPool::run(const std::function<void()>& task) {
   try {
     task();

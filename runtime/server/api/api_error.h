@@ -33,7 +33,7 @@ class ApiError : public std::exception {
 /// 400 for a body that has not the form of a request: no JSON, a missing field, a value of another kind.
 [[noreturn]] void refuse_form(const std::string& param, const std::string& message);
 
-/// What the exception that is being handled means to a client.
+/// Returns what the exception that is being handled means to a client.
 ApiError current_error();
 
 }  // namespace ferry::api

@@ -15,7 +15,7 @@ namespace ferry {
 /// compressed as they are. The nine bytes before each frame count as well, because frames may be empty.
 class HeaderBound {
  public:
-  /// What a client sends before its first frame.
+  /// A client sends this before its first frame.
   static constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
   explicit HeaderBound(int64_t max_block_bytes) : max_block_bytes_(max_block_bytes) {}
@@ -24,7 +24,7 @@ class HeaderBound {
   /// frame among these bytes makes its block too long. Nothing of the connection may go on from there.
   bool take(std::span<const uint8_t> bytes);
 
-  /// Whether the whole preface has come.
+  /// Returns whether the whole preface has come.
   bool has_begun() const { return num_preface_bytes_ == kPreface.size(); }
 
  private:

@@ -170,7 +170,7 @@ ordered_json ChatAnswer::message_json(const Choice& choice) const {
   return told;
 }
 
-/// What was kept of the choice is gone then.
+/// Afterwards nothing of the choice is kept.
 void ChatAnswer::write_choice(std::size_t choice, JsonText& json) {
   Choice& state = *choices_[choice];
   json.begin_object().member("index", choice).member("message", message_json(state)).key("logprobs");

@@ -111,7 +111,7 @@ void CompletionAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   state.keep(event);
 }
 
-/// What was kept of the choice is gone then.
+/// Afterwards nothing of the choice is kept.
 void CompletionAnswer::write_choice(std::size_t choice, JsonText& json) {
   Choice& state = choices_[choice];
   const ToldPrompt& prompt = prompt_of(choice);

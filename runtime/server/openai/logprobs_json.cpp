@@ -106,7 +106,7 @@ void CompletionLogprobs::write(const ToldPositions& told_positions, JsonText& js
   json.end_object();
 }
 
-/// Of tokens of one name the likeliest stands for all.
+/// Writes only the likeliest of several tokens that have one name.
 void CompletionLogprobs::write_top(const TokenLogprobs& position, JsonText& json) const {
   std::unordered_set<std::string> seen;
   const auto write_one = [&](const TokenLogprob& token) {
